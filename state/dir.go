@@ -37,7 +37,9 @@ type Dir struct {
 // Open returns the directory at path. It makes a missing one 0700, with its
 // parents, and never changes one that is there. The error wraps [ErrForeign]
 // if the directory belongs to another user, or if it would have to be made by
-// root inside another user's directory.
+// root inside another user's directory; then there is no Dir. With any other
+// error (a full or read-only disk) the Dir is there all the same, and whatever
+// writes to it fails: a pass that may go on without memory can.
 func Open(path string) (*Dir, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,15 +47,15 @@ func Open(path string) (*Dir, error) {
 			return nil, err
 		}
 		if err := os.MkdirAll(path, 0o700); err != nil {
-			return nil, fmt.Errorf("state directory: %w", err)
+			return &Dir{path: path}, fmt.Errorf("state directory: %w", err)
 		}
 		info, err = os.Stat(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return &Dir{path: path}, fmt.Errorf("state directory: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("state directory: %s is no directory", path)
+		return &Dir{path: path}, fmt.Errorf("state directory: %s is no directory", path)
 	}
 	if owner := ownerOf(info); owner != os.Geteuid() {
 		return nil, foreign(path, owner)
