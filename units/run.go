@@ -2,6 +2,7 @@ package units
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,8 @@ type Result struct {
 	Key            string
 	Err            error // it could not start (fs.ErrNotExist, EACCES, EMFILE, …), or the context's error
 	Took           time.Duration
+
+	limit time.Duration // the Command's Timeout, for Failure
 }
 
 // Run runs one command to its end. The command has a process group of its
@@ -70,7 +73,7 @@ type Result struct {
 // Run returns no error: every outcome is a Result, see Failure.
 func Run(ctx context.Context, c Command) Result {
 	c = c.withDefaults()
-	r := Result{Argv: c.Argv, Key: c.Key, Code: -1}
+	r := Result{Argv: c.Argv, Key: c.Key, Code: -1, limit: c.Timeout}
 	begin := time.Now()
 	timeout := time.NewTimer(c.Timeout)
 	defer timeout.Stop()
@@ -295,16 +298,16 @@ func (r Result) Failure() string {
 }
 
 func (r Result) failure() string {
-	took := fmt.Sprintf("%.3g s", r.Took.Seconds())
+	limit := seconds(cmp.Or(r.limit, r.Took))
 	switch {
 	case r.Left:
-		return fmt.Sprintf("no end in %s, not even when killed; process %d is left behind", took, r.PID)
+		return fmt.Sprintf("no end in %s, not even when killed; process %d is left behind", limit, r.PID)
 	case r.TimedOut && r.Err != nil:
-		return fmt.Sprintf("stopped after %s, because the pass ended", took)
+		return fmt.Sprintf("stopped after %s, because the pass ended", seconds(r.Took))
 	case r.TimedOut && r.PID == 0:
-		return "could not be loaded in " + took
+		return "could not be loaded in " + limit
 	case r.TimedOut:
-		return "no end in " + took
+		return "no end in " + limit
 	case r.Err != nil:
 		return startFailure(r.Err)
 	case r.Signal != "":
@@ -314,6 +317,8 @@ func (r Result) failure() string {
 	}
 	return ""
 }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3g s", d.Seconds()) }
 
 func startFailure(err error) string {
 	switch {
