@@ -71,6 +71,7 @@ func judgeHealth(name string, status int, body []byte) Health {
 		h.Task.Known = true
 		if !empty(raw) {
 			h.Task.Text = shown(raw)
+			h.Task.Ours = ours(h.Task.Text)
 		}
 	}
 	return h

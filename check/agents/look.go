@@ -67,7 +67,7 @@ func (p Prober) look(ctx context.Context, a Agent, properties map[string]string,
 	switch {
 	case s.Health.Class == HealthRefused, s.Health.Class == HealthForeign:
 		s.Dispatch = Dispatch{Class: DispatchSkipped}
-	case a.LastDead && ours(s.Health.Task.Text):
+	case a.LastDead && s.Health.Task.Ours:
 		s.Dispatch = Dispatch{Class: DispatchDead, Repeated: true, Detail: "still at work on our last message"}
 	default:
 		s.Dispatch = p.Dispatch(ctx, a)
