@@ -118,6 +118,9 @@ func quote(s, special string) string {
 	return strconv.Quote(s)
 }
 
+// Add appends a pair.
+func (l *Line) Add(key, value string) { l.Pairs = append(l.Pairs, Pair{key, value}) }
+
 // Get is the value of the first pair with this key.
 func (l Line) Get(key string) (string, bool) {
 	for _, pair := range l.Pairs {
