@@ -110,13 +110,23 @@ func (o *Outbox) freeID(wanted string, names []entryName) string {
 // "; "; an empty one only says that there is no more to come. After an error
 // the outcome is still sent if this pass is the one that sends.
 func (o *Outbox) Outcome(id, text string) error {
+	return o.settleOwn(id, func(a *Alert) { a.Text = cut(withOutcome(a.Text, text), maxText) })
+}
+
+// Rewrite is Outcome for an act that came out so that the alert must say
+// something else: title and text take the place of what was written down.
+func (o *Outbox) Rewrite(id, title, text string) error {
+	return o.settleOwn(id, func(a *Alert) { a.Title, a.Text = cut(state.OneLine(title), 1024), cut(text, maxText) })
+}
+
+func (o *Outbox) settleOwn(id string, reword func(*Alert)) error {
 	box := o.box()
 	var errs []error
 	for _, e := range o.own[id] {
 		if e.settled {
 			continue
 		}
-		e.alert.Text = cut(withOutcome(e.alert.Text, text), maxText)
+		reword(&e.alert)
 		e.settled = true
 		if o.dir.ViewOnly() {
 			continue
