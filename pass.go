@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tickdog/check"
+	"tickdog/notify"
+	"tickdog/state"
+
+	"github.com/urfave/cli/v2"
+)
+
+// passLimit is how long a pass may last whatever hangs: the units'
+// TimeoutStartSec is 300 s, and what is left is for a clean end.
+const passLimit = 270 * time.Second
+
+// pass is one start of a guard. A command's file calls its steps in the one
+// order: lock, load, look, decide, save → act → tell.
+type pass struct {
+	*program
+	ctx    context.Context // ends with SIGTERM or after passLimit
+	end    context.CancelFunc
+	now    check.Moment
+	cfg    config
+	name   string // prefix of its state files, alerts and log lines
+	dryRun bool
+	json   bool
+	all    bool // print the resting subjects too
+	dir    *state.Dir
+	held   *state.Lock
+	outbox *notify.Outbox
+	told   []*told // this pass's alerts
+	report report
+}
+
+// passFlags are the flags of every guard.
+func passFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "dry-run", Usage: "say what is seen and what would be run; write, stop and tell nothing"},
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON object a pass instead of a line a subject"},
+	}
+}
+
+// newPass opens what a pass of the command called kind works with. Its errors
+// are the only ones that end a guard with another status than 0.
+func (p *program) newPass(c *cli.Context, cfg config, kind, name string, dryRun bool) (*pass, error) {
+	s := &pass{program: p, cfg: cfg, name: name, now: p.moment(), dryRun: dryRun, json: c.Bool("json")}
+	s.ctx, s.end = context.WithTimeout(c.Context, passLimit)
+	s.report = report{Pass: kind, At: s.now.Wall.Format(time.RFC3339), DryRun: dryRun}
+	if dryRun {
+		s.dir = state.View(cfg.StateDir)
+	} else {
+		dir, err := state.Open(cfg.StateDir)
+		if errors.Is(err, state.ErrForeign) {
+			return nil, err
+		}
+		if err != nil {
+			s.note("%v", err)
+		}
+		s.dir = dir
+	}
+	channels, err := p.channels(cfg)
+	if err != nil {
+		s.note("%v", err)
+	}
+	s.outbox = notify.OpenOutbox(s.dir, channels...)
+	return s, nil
+}
+
+// note says something once beside the verdicts: on stderr and in the JSON.
+func (s *pass) note(format string, args ...any) {
+	text := oneLine(fmt.Sprintf(format, args...))
+	s.report.Notes = append(s.report.Notes, text)
+	if !s.json {
+		io.WriteString(s.stderr, s.inkFor(s.stderr).line(check.Hold, "tickdog: "+text))
+	}
+}
+
+// locked is how taking a pass's lock ended.
+type locked int
+
+const (
+	lockHeld   locked = iota // this pass is the only one
+	lockBusy                 // another pass runs: say so in one line and exit 0
+	lockBroken               // the lock file cannot be opened
+)
+
+// lock takes the pass's lock. A dry run takes none and disturbs no one.
+func (s *pass) lock(path string) locked {
+	if s.dryRun {
+		return lockHeld
+	}
+	held, err := state.TryLock(path)
+	switch {
+	case err == nil:
+		s.held = held
+		return lockHeld
+	case errors.Is(err, state.ErrBusy):
+		s.report.Reason = fmt.Sprintf("another pass holds %s; nothing done", path)
+		return lockBusy
+	}
+	s.note("lock: %v", err)
+	return lockBroken
+}
+
+// load reads a state file line by line. What could not be read is noted once
+// (the file is set aside, so the next pass finds none) and returned as false:
+// the caller then saves its careful assumption.
+func (s *pass) load(file string, line func(text string) error) (found, good bool) {
+	got := s.dir.Load(file, s.now, line)
+	if got.Bad == "" {
+		return got.Found, true
+	}
+	if got.SetAside != "" {
+		s.note("%s: %s; set aside as %s", s.dir.Path(file), got.Bad, got.SetAside)
+	} else {
+		s.note("%s: %s", s.dir.Path(file), got.Bad)
+	}
+	return got.Found, false
+}
+
+// log adds a line to the action log at path, if there is one.
+func (s *pass) log(path, line string) {
+	if path == "" || s.dryRun {
+		return
+	}
+	if err := notify.Log(path, s.now, oneLine(line)); err != nil {
+		s.note("action log: %v", err)
+	}
+}
+
+// remember appends a line to the pass's history in the state directory.
+func (s *pass) remember(line string) {
+	if s.dryRun {
+		return
+	}
+	if err := state.AppendCapped(s.dir.Path(s.name+"-history"), line, historyCap); err != nil {
+		s.note("history: %v", err)
+	}
+}
+
+// historyCap keeps about a month of 2-minute passes of one subject.
+const historyCap = 4 << 20
+
+// told is an alert on its way.
+type told struct {
+	pass    *pass
+	alert   notify.Alert
+	id      string // in the outbox; "" if it could not be written down
+	settled bool
+}
+
+// tell writes an alert down, before the act it tells of: "<name>: <text>". An
+// alert that cannot be written is kept in hand and sent by deliver; it neither
+// delays nor prevents the act. What comes of the act is added by outcome; an
+// alert that tells of none goes out as it is.
+func (s *pass) tell(urgent bool, tags []string, format string, args ...any) *told {
+	t := &told{pass: s, alert: notify.Alert{
+		Name: s.name, Title: s.name + " on " + hostname(), At: s.now.Wall,
+		Text: s.name + ": " + oneLine(fmt.Sprintf(format, args...)), Urgent: urgent, Tags: tags,
+	}}
+	if s.dryRun {
+		return t
+	}
+	s.told = append(s.told, t)
+	id, err := s.outbox.Write(t.alert)
+	if err != nil {
+		s.note("alert not written down, will be sent directly: %v", err)
+		return t
+	}
+	t.id = id
+	return t
+}
+
+// outcome adds what came of the act and lets the alert go.
+func (t *told) outcome(text string) {
+	if t.settled {
+		return
+	}
+	t.settled = true
+	switch {
+	case t.pass.dryRun:
+	case t.id == "":
+		if text != "" {
+			t.alert.Text += "; " + text
+		}
+	default:
+		if err := t.pass.outbox.Outcome(t.id, text); err != nil {
+			t.pass.note("alert: %v", err)
+		}
+	}
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "this host"
+	}
+	return name
+}
+
+// finish prints the report, sends what waits, leaves the metrics, releases the
+// lock and knocks at the heartbeat. Printing comes first: a person at a
+// terminal does not wait for a slow ntfy.
+func (s *pass) finish(watched bool) error {
+	defer s.end()
+	s.print()
+	if !s.dryRun && watched {
+		s.deliver()
+		s.writeMetrics()
+	}
+	if err := s.held.Release(); err != nil {
+		s.note("lock: %v", err)
+	}
+	if !s.dryRun && watched && s.cfg.Notify.Heartbeat.URL != "" {
+		if err := notify.Heartbeat(s.ctx, s.cfg.Notify.Heartbeat.URL); err != nil {
+			fmt.Fprintf(s.stderr, "tickdog: heartbeat: %v\n", err)
+		}
+	}
+	return nil
+}
+
+// print writes the report of one pass.
+func (s *pass) print() {
+	if s.json {
+		s.report.writeJSON(s.stdout)
+		return
+	}
+	s.report.writeText(s.stdout, s.all, s.inkFor(s.stdout))
+}
+
+// deliver sends what the outbox holds and what could not be put there.
+func (s *pass) deliver() {
+	for _, t := range s.told {
+		t.outcome("")
+		if t.id != "" {
+			continue
+		}
+		if err := s.outbox.SendNow(s.ctx, t.alert); err != nil {
+			fmt.Fprintf(s.stderr, "tickdog: alert %q: %v\n", t.alert.Text, err)
+		}
+	}
+	for _, d := range s.outbox.Send(s.ctx, s.now) {
+		if d.Err != nil {
+			fmt.Fprintf(s.stderr, "tickdog: alert %q not delivered: %v\n", d.Title, d.Err)
+		}
+	}
+}
+
+// channels are where alerts go.
+func (p *program) channels(cfg config) (channels []notify.Channel, err error) {
+	if n := cfg.Notify.Ntfy; n.URL != "" {
+		var token string
+		token, err = p.ntfyToken(n)
+		channels = append(channels, notify.NewNtfy(n.URL, token))
+	}
+	if b := cfg.Notify.Board; b.URL != "" {
+		channels = append(channels, notify.NewBoard(b.URL, b.Agent, b.Project))
+	}
+	return channels, err
+}
+
+// ntfyToken is the access token from the environment, the file that the
+// configuration names, or the credential ntfy-token that systemd passes.
+func (p *program) ntfyToken(n ntfyConfig) (string, error) {
+	if token := p.getenv("TICKDOG_NTFY_TOKEN"); token != "" {
+		return strings.TrimSpace(token), nil
+	}
+	if n.TokenFile != "" {
+		text, err := os.ReadFile(n.TokenFile)
+		if err != nil {
+			return "", fmt.Errorf("ntfy token: %v", err)
+		}
+		return strings.TrimSpace(string(text)), nil
+	}
+	if dir := p.getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		if text, err := os.ReadFile(filepath.Join(dir, "ntfy-token")); err == nil {
+			return strings.TrimSpace(string(text)), nil
+		}
+	}
+	return "", nil
+}
