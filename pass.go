@@ -238,9 +238,11 @@ func (s *pass) print() {
 
 // deliver sends what the outbox holds and what could not be put there.
 func (s *pass) deliver() {
+	own := map[string]bool{}
 	for _, t := range s.told {
 		t.outcome("")
 		if t.id != "" {
+			own[t.id] = true
 			continue
 		}
 		if err := s.outbox.SendNow(s.ctx, t.alert); err != nil {
@@ -248,7 +250,8 @@ func (s *pass) deliver() {
 		}
 	}
 	for _, d := range s.outbox.Send(s.ctx, s.now) {
-		if d.Err != nil {
+		// What still waits from earlier passes was said when it began; status shows it.
+		if d.Err != nil && (own[d.ID] || d.Again == 0) {
 			fmt.Fprintf(s.stderr, "tickdog: alert %q not delivered: %v\n", d.Title, d.Err)
 		}
 	}
