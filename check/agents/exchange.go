@@ -84,29 +84,35 @@ func talk(ctx context.Context, req *http.Request) reply {
 	if err := req.Write(conn); err != nil {
 		return reply{end: readEnding(err), err: err}
 	}
-	r := bufio.NewReader(&bounded{conn, maxHeader + maxBody})
-	head, err := r.Peek(len("HTTP/"))
+	in := &bounded{r: conn, left: maxHeader + maxBody}
+	status, body, err := read(bufio.NewReader(in), req)
 	switch {
-	case !bytes.HasPrefix([]byte("HTTP/"), head):
-		return reply{end: garbled, err: errNotHTTP}
-	case err != nil:
-		return reply{end: readEnding(err), err: err}
+	case err == nil:
+		return reply{end: answered, status: status, body: body}
+	case in.err != nil && err != errNotHTTP: // half a line is malformed, too, but that it ended says more
+		err = in.err
+	}
+	return reply{end: readEnding(err), err: err}
+}
+
+func read(r *bufio.Reader, req *http.Request) (status int, body []byte, err error) {
+	if head, err := r.Peek(len("HTTP/")); len(head) > 0 && !bytes.HasPrefix([]byte("HTTP/"), head) {
+		return 0, nil, errNotHTTP
+	} else if err != nil {
+		return 0, nil, err
 	}
 	resp, err := http.ReadResponse(r, req)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp, err = http.ReadResponse(r, req) // 100 Continue and its like come before the answer
 	}
 	if err != nil {
-		return reply{end: readEnding(err), err: err}
+		return 0, nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if len(body) > maxBody {
-		err = errEndless
+		return 0, nil, errEndless
 	}
-	if err != nil {
-		return reply{end: readEnding(err), err: err}
-	}
-	return reply{end: answered, status: resp.StatusCode, body: body}
+	return resp.StatusCode, body, err
 }
 
 func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
@@ -158,19 +164,23 @@ func hungUp(err error) bool {
 		errors.Is(err, context.Canceled)
 }
 
-// bounded reads up to n bytes; after them comes errEndless, where
-// io.LimitedReader would pretend that the other side had finished.
+// bounded reads so many bytes; after them comes errEndless, where
+// io.LimitedReader would pretend that the other side had finished. It keeps
+// the error that ended it.
 type bounded struct {
-	r io.Reader
-	n int
+	r    io.Reader
+	left int
+	err  error
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.n <= 0 {
-		return 0, errEndless
+func (b *bounded) Read(p []byte) (n int, err error) {
+	if b.left <= 0 {
+		err = errEndless
+	} else {
+		n, err = b.r.Read(p[:min(len(p), b.left)])
+		b.left -= n
 	}
-	n, err := b.r.Read(p[:min(len(p), b.n)])
-	b.n -= n
+	b.err = err
 	return n, err
 }
 

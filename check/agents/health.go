@@ -72,9 +72,28 @@ func judgeHealth(name string, status int, body []byte) Health {
 		if !empty(raw) {
 			h.Task.Text = shown(raw)
 			h.Task.Ours = ours(h.Task.Text)
+			h.Task.Ours = ours(h.Task.Text)
 		}
 	}
 	return h
+}
+
+// ours: the task shown is our own message. /health may put the sender in
+// brackets before it, and cuts it, so that not even our name need be whole.
+func ours(task string) bool {
+	if strings.HasPrefix(task, "[") {
+		if _, rest, closed := strings.Cut(task, "] "); closed {
+			task = rest
+		}
+	}
+	if strings.HasPrefix(task, ourName) {
+		return true
+	}
+	start, short := strings.CutSuffix(task, "...")
+	if !short {
+		start, short = strings.CutSuffix(task, "…")
+	}
+	return short && len(start) >= 3 && strings.HasPrefix(ourName, start)
 }
 
 // object reads one JSON object with nothing after it. Unlike a struct's, its

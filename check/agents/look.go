@@ -75,24 +75,6 @@ func (p Prober) look(ctx context.Context, a Agent, properties map[string]string,
 	return s
 }
 
-// ours: the task shown is our own message. /health may put the sender in
-// brackets before it, and cuts it, so that not even our name need be whole.
-func ours(task string) bool {
-	if strings.HasPrefix(task, "[") {
-		if _, rest, closed := strings.Cut(task, "] "); closed {
-			task = rest
-		}
-	}
-	if strings.HasPrefix(task, ourName) {
-		return true
-	}
-	start, short := strings.CutSuffix(task, "...")
-	if !short {
-		start, short = strings.CutSuffix(task, "…")
-	}
-	return short && len(start) >= 3 && strings.HasPrefix(ourName, start)
-}
-
 // atOnce leaves half of the descriptors to the rest of the pass. (Go has
 // raised the soft limit to the hard one by itself.)
 func atOnce() int {

@@ -44,5 +44,8 @@ func ReadUnit(properties map[string]string, monotonic uint64) Unit {
 // older versions print instead, are no number.
 func number(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil && n != math.MaxUint64
+	if err != nil || n == math.MaxUint64 {
+		return 0, false
+	}
+	return n, true
 }
