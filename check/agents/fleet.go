@@ -40,13 +40,14 @@ type Fleet struct {
 	Storm    Storm
 }
 
-// Standing is one agent in a pass, as Decide left it.
+// Standing is one agent in a pass.
 type Standing struct {
 	Unit    string
 	Prev    State // before this pass
 	State   State
 	Seen    Seen
-	Verdict Verdict
+	Alone   Verdict // what Decide says
+	Verdict Verdict // what Plan makes of it among the others
 }
 
 // Incident is what a person should know of once, because no restart mends it.
@@ -58,8 +59,8 @@ type Incident struct {
 
 // Course is what a pass is going to do.
 type Course struct {
-	Agents    []Standing // with the verdicts of the whole fleet
-	Queue     []int      // the agents to restart, strictly one after another
+	Agents    []Standing
+	Queue     []int // the agents to restart, strictly one after another
 	Storm     bool
 	Incidents []Incident
 }
@@ -79,6 +80,9 @@ const (
 func Plan(fleet Fleet, agents []Standing, paused string, now check.Moment, limits Limits) (Fleet, Course) {
 	f := fleet.settle(now, limits)
 	c := Course{Agents: slices.Clone(agents)}
+	for i := range c.Agents {
+		c.Agents[i].Verdict = c.Agents[i].Alone
+	}
 	recovered := f.forgive(c.Agents, now)
 
 	deaf, living := count(c.Agents)
@@ -142,15 +146,13 @@ func Plan(fleet Fleet, agents []Standing, paused string, now check.Moment, limit
 }
 
 // Recheck judges an agent once more, just before its restart: from the same
-// past, on what is seen now. A reason says why it must be left alone.
-func Recheck(a Standing, again Seen, now check.Moment, limits Limits) (leave string) {
+// past, on what is seen now. It must be left alone unless the verdict is to act.
+func Recheck(a Standing, again Seen, now check.Moment, limits Limits) Verdict {
 	if was, is := a.Seen.Unit.MainPID, again.Unit.MainPID; was != 0 && is != 0 && was != is {
-		return fmt.Sprintf("it has another main process now: %d", is)
+		return Verdict{Starting, check.Rest, fmt.Sprintf("it has another main process now: %d", is)}
 	}
-	if _, v := Decide(a.Prev, again, now, limits); v.Verdict != check.Act {
-		return "it is " + v.State + " now: " + v.Reason
-	}
-	return ""
+	_, v := Decide(a.Prev, again, now, limits)
+	return v
 }
 
 // Outcome is what came of one turn of the queue.
