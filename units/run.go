@@ -89,7 +89,7 @@ func Run(ctx context.Context, c Command) Result {
 	select {
 	case <-child.started:
 	case <-timeout.C:
-		r.TimedOut, r.Took = true, time.Since(begin)
+		r.TimedOut, r.Err, r.Took = true, errLoading, time.Since(begin)
 		return r
 	case <-ctx.Done():
 		r.TimedOut, r.Err, r.Took = true, context.Cause(ctx), time.Since(begin)
@@ -126,6 +126,9 @@ func Run(ctx context.Context, c Command) Result {
 	r.Took = time.Since(begin)
 	return r
 }
+
+// errLoading is the Err of a program whose file did not answer in time.
+var errLoading = errors.New("the program could not be loaded")
 
 func (c Command) withDefaults() Command {
 	if c.Timeout <= 0 {
@@ -302,10 +305,10 @@ func (r Result) failure() string {
 	switch {
 	case r.Left:
 		return fmt.Sprintf("no end in %s, not even when killed; process %d is left behind", limit, r.PID)
+	case errors.Is(r.Err, errLoading):
+		return "could not be loaded in " + limit
 	case r.TimedOut && r.Err != nil:
 		return fmt.Sprintf("stopped after %s, because the pass ended", seconds(r.Took))
-	case r.TimedOut && r.PID == 0:
-		return "could not be loaded in " + limit
 	case r.TimedOut:
 		return "no end in " + limit
 	case r.Err != nil:
