@@ -47,8 +47,9 @@ const (
 	codeInternal       = -32603 // what the SDKs say when the agent's own code ran and failed
 )
 
-// quotaExceeded is how the Go SDK words its -32603 when it has run nothing,
-// because as many requests as it may serve are being served.
+// quotaExceeded is how the Go SDKs word a -32603 when they have run nothing,
+// because as many requests as they may serve are being served. The 1.0 one says
+// it in the message, the 0.3 one in data.error beside "internal error".
 const quotaExceeded = "concurrency quota exceeded"
 
 // outcome is what one answer says about the dispatch. No class: nothing final
@@ -229,6 +230,10 @@ func judgeError(raw json.RawMessage) outcome {
 		return outcome{class: DispatchFaulty, detail: "a JSON-RPC error without a code"}
 	}
 	message, _ := text(fields["message"])
+	data, _ := object(fields["data"])
+	if more, _ := text(data["error"]); more != "" {
+		message += ": " + more
+	}
 	out := outcome{class: DispatchRefused, code: code, detail: fmt.Sprintf("JSON-RPC error %d %q", code, cut(message))}
 	switch {
 	case code != codeInternal:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -192,7 +193,7 @@ func (r reply) why(limit time.Duration) string {
 	case r.end == declined:
 		return "nothing listens there"
 	case r.err == errLimit:
-		return "no answer in " + limit.String()
+		return fmt.Sprintf("no answer in %g s", limit.Seconds())
 	case r.end == silent:
 		return "the answer was cut off: " + r.err.Error()
 	}

@@ -112,6 +112,8 @@ func TestJudgeDispatch(t *testing.T) {
 
 		{200, rpc(`"id":"me","error":{"code":-32603,"message":"provider returned 529"}`), DispatchCompleted, `JSON-RPC error -32603 "provider returned 529"`},
 		{200, rpc(`"id":"me","error":{"code":-32603,"message":"create execution failure: concurrency quota exceeded: max"}`), DispatchOverloaded, `JSON-RPC error -32603 "create execution failure: concurrency quota exceeded: max"`},
+		{200, rpc(`"id":"me","error":{"code":-32603,"message":"internal error","data":{"error":"concurrency quota exceeded: max"}}`), DispatchOverloaded, `JSON-RPC error -32603 "internal error: concurrency quota exceeded: max"`},
+		{200, rpc(`"id":"me","error":{"code":-32603,"message":"internal error","data":["error"]}`), DispatchCompleted, `JSON-RPC error -32603 "internal error"`},
 		{200, rpc(`"id":null,"error":{"code":-32700,"message":"parse\u001b[31m\nerror"}`), DispatchRefused, `JSON-RPC error -32700 "parse\x1b[31m\nerror"`},
 		{200, rpc(`"error":{"code":-32600}`), DispatchRefused, `JSON-RPC error -32600 ""`},
 		{500, rpc(`"id":"me","error":{"code":-32001,"message":7}`), DispatchRefused, `JSON-RPC error -32001 ""`},

@@ -183,7 +183,7 @@ func TestOddAnswers(t *testing.T) {
 			if health.Class != c.health || dispatch.Class != c.dispatch {
 				t.Errorf("health %s (%s), dispatch %s (%s); want %s and %s", health.Class, health.Detail, dispatch.Class, dispatch.Detail, c.health, c.dispatch)
 			}
-			if strings.Contains(c.name, "drips") && dispatch.Detail != "no answer in 250ms" {
+			if strings.Contains(c.name, "drips") && dispatch.Detail != "no answer in 0.25 s" {
 				t.Errorf("a drip ends as %q", dispatch.Detail)
 			}
 		})
@@ -405,7 +405,7 @@ func TestTasks(t *testing.T) {
 			if d.Class != c.class {
 				t.Errorf("%s (%s), want %s", d.Class, d.Detail, c.class)
 			}
-			if c.name == "never ends" && d.Detail != "no answer in 250ms, its task is working" {
+			if c.name == "never ends" && d.Detail != "no answer in 0.25 s, its task is working" {
 				t.Errorf("says %q", d.Detail)
 			}
 		})
