@@ -107,8 +107,9 @@ func (o *Outbox) freeID(wanted string, names []entryName) string {
 
 // Outcome adds to an alert's text what came of the act, and lets it go. text
 // brings its own joint (a blank, a comma, a semicolon, a line break) or gets
-// "; "; an empty one only says that there is no more to come. After an error
-// the outcome is still sent if this pass is the one that sends.
+// "; "; an empty one only says that there is no more to come, as does
+// [Outbox.Send]. After an error the outcome is still sent if this pass is the
+// one that sends.
 func (o *Outbox) Outcome(id, text string) error {
 	return o.settleOwn(id, func(a *Alert) { a.Text = cut(withOutcome(a.Text, text), maxText) })
 }
@@ -136,8 +137,8 @@ func (o *Outbox) settleOwn(id string, reword func(*Alert)) error {
 			errs = append(errs, fmt.Errorf("%s no longer waits: %w", e.file, fs.ErrNotExist))
 			continue
 		}
-		e.dropped, e.upTo = now.dropped, now.upTo
-		if err := e.save(box); err != nil {
+		now.alert.Text, now.settled = e.alert.Text, true
+		if err := now.save(box); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -191,6 +192,13 @@ func (o *Outbox) Send(ctx context.Context, m check.Moment) []Delivery {
 	if err != nil {
 		return []Delivery{{Title: boxName, Err: err}}
 	}
+	// What this pass wrote and never settled had no act to wait for. The next
+	// pass must not think otherwise of what is not delivered now.
+	defer func() {
+		for id := range o.own {
+			o.Outcome(id, "")
+		}
+	}()
 	lock, err := state.TryLock(box.Path(lockName))
 	if errors.Is(err, state.ErrBusy) {
 		return nil
