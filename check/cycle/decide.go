@@ -140,6 +140,9 @@ func Begin(name string, stages []Stage, now check.Moment, limits Limits) Record 
 // nothing further is started. A stop ends everything, but does not undo a
 // cycle whose last call had just ended by itself.
 func Decide(prev Record, seen Seen, now check.Moment, limits Limits) (next Record, step Step) {
+	if prev.Outcome != Running {
+		return prev, Step{Call: -1}
+	}
 	next = prev
 	next.Calls = slices.Clone(prev.Calls)
 	next.ElapsedMS = elapsed(prev, now).Milliseconds()
@@ -310,7 +313,7 @@ func (r Record) Reason() string {
 		text = OverBudget + ": " + text
 	}
 	for _, s := range r.Stages() {
-		if s.Outcome == Failed || s.Outcome == Interrupted {
+		if (s.Outcome == Failed || s.Outcome == Interrupted) && !slices.Contains(r.Skipped, s.Name) {
 			text += fmt.Sprintf("; %s %s", s.Name, s.Outcome)
 		}
 	}
