@@ -143,7 +143,7 @@ func (e *entry) save(box *state.Dir) error {
 	if e.attempts > 0 {
 		tried := state.Line{Columns: []string{"tried", strconv.Itoa(e.attempts)}}
 		tried.Add("tried_epoch", strconv.FormatInt(e.tried.epoch, 10))
-		tried.Add("tried_boottime", strconv.FormatFloat(e.tried.boot, 'f', 3, 64))
+		tried.Add("tried_boottime", strconv.FormatFloat(e.tried.boot, 'f', -1, 64))
 		tried.Add("boot_id", e.tried.bootID)
 		tried.Add("wait", e.wait.String())
 		tried.Add("failure", e.failure)

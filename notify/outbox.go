@@ -137,7 +137,7 @@ func (o *Outbox) settleOwn(id string, reword func(*Alert)) error {
 			errs = append(errs, fmt.Errorf("%s no longer waits: %w", e.file, fs.ErrNotExist))
 			continue
 		}
-		now.alert.Text, now.settled = e.alert.Text, true
+		now.alert, now.settled = e.alert, true
 		if err := now.save(box); err != nil {
 			errs = append(errs, err)
 		}
@@ -276,7 +276,7 @@ func (o *Outbox) settle(e *entry, m check.Moment) bool {
 		if mine.file == e.file {
 			// What this pass has in hand counts, also where the disk was too
 			// full to take it.
-			e.alert.Text, e.settled = mine.alert.Text, true
+			e.alert, e.settled = mine.alert, true
 			return true
 		}
 	}

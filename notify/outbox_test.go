@@ -418,6 +418,26 @@ func TestIsWrittenForAllOrNone(t *testing.T) {
 	want(t, b.taken(), "t")
 }
 
+func TestRewrite(t *testing.T) {
+	dir, c := newDir(t), &stub{name: "c", answer: away}
+	o := OpenOutbox(dir, c)
+	id := write(t, o, Alert{Title: "restarting", Text: "restarting nova"})
+	if err := o.Rewrite(id, "left alone", "nova answers again"); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Outcome(id, "too late"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, o, start)
+	later := OpenOutbox(dir, c)
+	if got := later.Waiting(start); len(got) != 1 || got[0].Title != "left alone" || got[0].Attempts != 1 {
+		t.Errorf("%+v", got)
+	}
+	c.answer = nil
+	send(t, later, after(start, time.Minute))
+	want(t, c.taken(), "nova answers again")
+}
+
 func TestOutcomeThatCannotBeWritten(t *testing.T) {
 	dir, c := newDir(t), &stub{name: "c"}
 	o := OpenOutbox(dir, c)
