@@ -37,6 +37,7 @@ type pass struct {
 	held   *state.Lock
 	outbox *notify.Outbox
 	told   []*told // this pass's alerts
+	stuck  stuck   // what earlier passes had to leave behind
 	report report
 }
 
@@ -195,6 +196,21 @@ func (t *told) outcome(text string) {
 		if err := t.pass.outbox.Outcome(t.id, text); err != nil {
 			t.pass.note("alert: %v", err)
 		}
+	}
+}
+
+// rewrite lets the alert of an act go that came out otherwise than written down.
+func (t *told) rewrite(format string, args ...any) {
+	if t.settled {
+		return
+	}
+	t.settled = true
+	t.alert.Text = t.pass.name + ": " + oneLine(fmt.Sprintf(format, args...))
+	if t.pass.dryRun || t.id == "" {
+		return
+	}
+	if err := t.pass.outbox.Rewrite(t.id, t.alert.Title, t.alert.Text); err != nil {
+		t.pass.note("alert: %v", err)
 	}
 }
 
