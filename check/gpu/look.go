@@ -86,18 +86,21 @@ func (s Source) Watch(ctx context.Context, card string, confirm bool, busyAbove 
 	began := time.Now()
 	sight := s.Look(ctx, card)
 	first := sight.pick(card)
-	if !confirm || first.Suspended || !first.Busy.Known || first.Busy.Value > busyAbove || time.Since(began) > slowSource {
+	if !confirm || first.Suspended || !first.Busy.Known || first.Busy.Value > busyAbove {
 		return first, sight
 	}
 	s.Kind = sight.Source
 	for range samples {
+		if time.Since(began) > slowSource {
+			break
+		}
 		select {
 		case <-ctx.Done():
 			return first, sight
 		case <-time.After(sampleEvery):
 		}
-		again := s.Look(ctx, card)
-		r := again.pick(card)
+		began = time.Now()
+		r := s.Look(ctx, card).pick(card)
 		if r.Card == first.Card && r.Busy.Known && r.Busy.Value > busyAbove {
 			if !r.Junction.Known {
 				r.Junction = first.Junction

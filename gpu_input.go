@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"tickdog/check"
+	"tickdog/check/gpu"
+	"tickdog/units"
+
+	"github.com/urfave/cli/v2"
+)
+
+// defaultEvery is the timer's period.
+const defaultEvery = 2 * time.Minute
+
+// maxCapture is far more than a tool prints; what is longer is no capture.
+const maxCapture = 4 << 20
+
+// gpuInput shows what a capture says and what the rules would make of it,
+// from an empty state and as often as asked. Nothing is stopped: the card of a
+// capture is in the past, or on another machine.
+func (p *program) gpuInput(c *cli.Context, cfg config) error {
+	repeat, every := c.Int("repeat"), c.Duration("every")
+	if repeat < 1 || repeat > 100000 {
+		return fmt.Errorf("--repeat: %d checks cannot be made; from 1 to 100000", repeat)
+	}
+	if every < 0 {
+		return fmt.Errorf("--every: %v is in the past", every)
+	}
+	ctx, end := context.WithTimeout(c.Context, passLimit)
+	defer end()
+	path := c.String("input")
+	cards, why := p.readCapture(ctx, path)
+	if len(cards) == 0 {
+		cards = []gpu.Reading{{Card: noCard, Why: why}}
+	}
+	docker := units.Docker{Program: cfg.GPU.Docker}
+	states := make([]gpu.State, len(cards))
+	now := p.moment()
+	for range repeat {
+		s := pass{program: p, now: now, dryRun: true, json: c.Bool("json"), all: true}
+		s.report = report{Pass: "gpu", At: now.Wall.Format(time.RFC3339), DryRun: true, Source: path}
+		for i, r := range cards {
+			var v gpu.Verdict
+			states[i], v = gpu.Decide(states[i], gpu.Seen{Reading: r}, now, cfg.GPU.limits())
+			shown := gpuVerdict(r.Card, r, v)
+			if shown.Verdict == check.Act {
+				shown.Action, shown.Result = "stop", "dry-run"
+				shown.WouldRun = [][]string{docker.StopArgv(cfg.GPU.Container, cfg.GPU.StopTimeout)}
+			}
+			s.report.Verdicts = append(s.report.Verdicts, shown)
+		}
+		s.print()
+		now.Wall, now.Boot = now.Wall.Add(every), now.Boot+every.Seconds()
+	}
+	return nil
+}
+
+// readCapture reads the cards of a capture; why says why there are none. A
+// pipe that says nothing is not waited for beyond ctx.
+func (p *program) readCapture(ctx context.Context, path string) (cards []gpu.Reading, why string) {
+	type read struct {
+		text []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		text, err := p.captureText(path)
+		done <- read{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Sprintf("cannot read %s: it does not end", path)
+	case got := <-done:
+		switch {
+		case got.err != nil:
+			return nil, "cannot read the capture: " + strings.TrimPrefix(got.err.Error(), "open ")
+		case len(got.text) > maxCapture:
+			return nil, fmt.Sprintf("%s is longer than a capture can be", path)
+		}
+		cards, why = gpu.Parse(got.text)
+		return cards, why
+	}
+}
+
+func (p *program) captureText(path string) ([]byte, error) {
+	from := p.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return nil, errors.New(path + " is a directory")
+		}
+		from = f
+	}
+	return io.ReadAll(io.LimitReader(from, maxCapture+1))
+}

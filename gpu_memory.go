@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"tickdog/check/gpu"
+	"tickdog/state"
+	"tickdog/units"
+)
+
+// gpuCard is a line of the state file.
+type gpuCard struct {
+	name  string
+	state gpu.State
+}
+
+// gpuCards are all of its lines, in their order.
+type gpuCards []gpuCard
+
+// noCard is what a pass calls the card when it cannot see which one it is.
+const noCard = "gpu"
+
+// parse adds a line of the state file.
+func (c *gpuCards) parse(text string) error {
+	line, err := state.ParseLine(text, gpu.StateColumns)
+	if err != nil {
+		return err
+	}
+	name, s, err := gpu.ParseState(line.Columns, line.Get)
+	if err != nil {
+		return err
+	}
+	if c.has(name) {
+		return fmt.Errorf("a second line for %s", name)
+	}
+	c.set(name, s)
+	return nil
+}
+
+// lines are the lines to save.
+func (c gpuCards) lines() (lines []string) {
+	for _, one := range c {
+		line := state.Line{Columns: one.state.Columns(one.name)}
+		for _, pair := range one.state.Pairs() {
+			line.Add(pair[0], pair[1])
+		}
+		lines = append(lines, line.String())
+	}
+	return lines
+}
+
+func (c gpuCards) has(name string) bool {
+	for _, one := range c {
+		if one.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// of is the state of a card; of one that is not known, "just started".
+func (c gpuCards) of(name string) gpu.State {
+	for _, one := range c {
+		if one.name == name {
+			return one.state
+		}
+	}
+	return gpu.State{}
+}
+
+func (c *gpuCards) set(name string, s gpu.State) {
+	for i := range *c {
+		if (*c)[i].name == name {
+			(*c)[i].state = s
+			return
+		}
+	}
+	*c = append(*c, gpuCard{name, s})
+}
+
+// running tells whether any card has a busy streak, so that an idle sample
+// must be confirmed.
+func (c gpuCards) running() bool {
+	for _, one := range c {
+		if one.state.Running {
+			return true
+		}
+	}
+	return false
+}
+
+// subject is the card that a pass is about. A pass that sees none is about the
+// one that is wanted, or else about the only one it remembers.
+func (c gpuCards) subject(r gpu.Reading, want string) string {
+	if r.Card != "" {
+		return r.Card
+	}
+	if address := gpu.PCIAddress(want); address != "" {
+		return address
+	}
+	if len(c) == 1 {
+		return c[0].name
+	}
+	return noCard
+}
+
+// drop forgets what has no meaning any more: cards of an earlier boot, and
+// the nameless one as soon as its name is known.
+func (c gpuCards) drop(current, bootID string) (kept gpuCards) {
+	for _, one := range c {
+		if one.name == current || one.name != noCard && one.state.BootID == bootID {
+			kept = append(kept, one)
+		}
+	}
+	return kept
+}
+
+// remembered loads the state. One that cannot be understood is set aside, and
+// every count starts anew.
+func (g *gpuGuard) remembered() {
+	file := g.name + "-busy"
+	if _, good := g.load(file, g.cards.parse); good {
+		return
+	}
+	g.cards = nil
+	if _, err := os.Lstat(g.dir.Path(file)); !errors.Is(err, fs.ErrNotExist) {
+		return // it could not be moved, or nothing may be: this would be told at every pass
+	}
+	g.tell(false, []string{"warning"}, "the state file %s could not be understood and was set aside; every count starts anew", g.dir.Path(file))
+}
+
+// save writes the state. That it cannot be written keeps nothing from happening.
+func (g *gpuGuard) save() {
+	g.cards = g.cards.drop(g.subject, g.now.BootID)
+	if err := g.dir.Save(g.name+"-busy", gpu.StateHeader, g.cards.lines()); err != nil {
+		g.note("state not saved: %v", err)
+	}
+}
+
+// runForLook is the bounded run that check/gpu looks through.
+func (g *gpuGuard) runForLook(ctx context.Context, c gpu.Command) gpu.Output {
+	r := g.run(ctx, units.Command{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Key: c.Key})
+	failure := r.Failure()
+	if _, what, ok := strings.Cut(failure, ": "); ok {
+		failure = c.Key + ": " + what // "sysfs: no end in 15 s", for it is this program that reads it
+	}
+	return gpu.Output{Stdout: r.Stdout, Failure: failure, Cut: r.Cut}
+}
+
+// paused says until when and why a person has paused this guard, or "".
+func (g *gpuGuard) paused() string { return "" }
