@@ -1,24 +1,22 @@
 package units
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 //go:embed *.service *.timer *.toml
 var embedded embed.FS
 
+// Program is where the unit files look for tickdog: where the package puts it.
+const Program = "/usr/bin/tickdog"
+
 // Kinds are the guards that have unit files.
 var Kinds = []string{"gpu", "agents", "cycle"}
 
-// Scope tells where a kind's units run: "user" for agents, "system" for the
-// others.
-func Scope(kind string) string {
-	if kind == "agents" {
-		return "user"
-	}
-	return "system"
-}
-
-// UnitName is what a kind's unit files are called, without .service or .timer.
-func UnitName(kind string) string {
+// Name is what a kind's unit files are called, without .service or .timer; ""
+// for a kind that there is not.
+func Name(kind string) string {
 	return map[string]string{"gpu": "mi50-watchdog", "agents": "lab-a2a-selfheal", "cycle": "dream-cycle"}[kind]
 }
 
@@ -32,7 +30,7 @@ type File struct {
 // Files are the service, the timer and the sample config of a kind; none for
 // a kind that there is not.
 func Files(kind string) []File {
-	unit := UnitName(kind)
+	unit := Name(kind)
 	if unit == "" {
 		return nil
 	}
@@ -42,7 +40,29 @@ func Files(kind string) []File {
 		if err != nil {
 			panic("units: " + err.Error()) // it was there when this was compiled
 		}
-		files = append(files, File{Name: name, Text: string(text), Config: name == kind+".toml"})
+		files = append(files, File{Name: name, Text: string(text), Config: strings.HasSuffix(name, ".toml")})
 	}
 	return files
+}
+
+// For is the file as it is for tickdog at the path program and, if user is
+// set, for the user's manager. A cycle may be either's; its file is written
+// for the system's, and a user's manager cannot mount ProtectKernelLogs= and
+// takes StateDirectory= for a place beside the config (systemd 252).
+func (f File) For(program string, user bool) File {
+	var b strings.Builder
+	for line := range strings.Lines(f.Text) {
+		key, _, _ := strings.Cut(line, "=")
+		switch {
+		case user && (key == "ProtectKernelLogs" || strings.HasPrefix(key, "StateDirectory")):
+			continue
+		case user && strings.HasPrefix(line, "state_dir = \"/var/lib/"):
+			line = "state_dir = \"~/.local/state/tickdog\"\n"
+		case key == "ExecStart":
+			line = strings.Replace(line, Program, program, 1)
+		}
+		b.WriteString(line)
+	}
+	f.Text = b.String()
+	return f
 }

@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 	}
 	for _, kind := range Kinds {
 		var args []string
-		if Scope(kind) == "user" {
+		if kind == "agents" {
 			args = append(args, "--user")
 		}
 		args = append(args, "verify")
@@ -80,4 +80,23 @@ func write(t *testing.T, dir, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// A cycle's unit can be a user's too; the sandbox lines that would keep it
+// from starting there are left out.
+func TestFor(t *testing.T) {
+	for _, f := range Files("cycle") {
+		if same := f.For(Program, false); same != f {
+			t.Errorf("%s differs for the system and the package's path", f.Name)
+		}
+		u := f.For("/opt/tickdog", true)
+		for _, not := range []string{"/var/lib/tickdog", "\nStateDirectory", "\nProtectKernelLogs", "ExecStart=" + Program} {
+			if strings.Contains(u.Text, not) {
+				t.Errorf("%s for a user has %q", f.Name, not)
+			}
+		}
+		if strings.HasSuffix(f.Name, ".service") && !strings.Contains(u.Text, "\nExecStart=/opt/tickdog cycle\n") {
+			t.Errorf("%s does not start /opt/tickdog", f.Name)
+		}
+	}
 }
