@@ -134,6 +134,12 @@ const (
 	EvidenceCPU      Evidence = "cpu"      // soft: CPU was used
 )
 
+// signs are the kinds of evidence as a person reads them.
+var signs = map[Evidence]string{
+	EvidenceSeen: "first seen", EvidenceAnswered: "answered", EvidenceProcess: "started",
+	EvidenceTask: "changed", EvidenceCPU: "used CPU",
+}
+
 // State is what is remembered of one agent between passes. All stamps are
 // CLOCK_BOOTTIME in seconds and count only on the boot BootID; 0 is never.
 // The zero State is an agent never seen.
@@ -400,24 +406,12 @@ func (s *State) deaf(seen Seen, now check.Moment, limits Limits) Verdict {
 		when = next
 	}
 	at := now.Wall.Add(seconds(when - now.Boot)).Format(time.TimeOnly)
-	sign := ""
-	switch s.Evidence {
-	case EvidenceTask:
-		sign = "changed " + span(age) + " ago"
-	case EvidenceCPU:
-		sign = "used CPU " + span(age) + " ago"
-	case EvidenceAnswered:
-		sign = "answered " + span(age) + " ago"
-	case EvidenceProcess:
-		sign = "started " + span(age) + " ago"
-	default:
-		sign = "first seen " + span(age) + " ago"
-	}
+	sign := orElse(signs[s.Evidence], signs[EvidenceSeen]) + " " + span(age) + " ago"
 	switch {
 	case busy && s.Evidence == EvidenceTask:
 		return Verdict{Busy, check.Watch, fmt.Sprintf("%s, but %s %s; would be wedged at %s if nothing moves", what, task, sign, at)}
 	case busy:
-		return Verdict{Busy, check.Watch, fmt.Sprintf("%s, but %s and it %s; would be wedged at %s if nothing moves", what, task, was(sign), at)}
+		return Verdict{Busy, check.Watch, fmt.Sprintf("%s, but %s; %s; would be wedged at %s if nothing moves", what, task, sign, at)}
 	}
 	if s.Evidence == EvidenceTask {
 		sign = "task " + sign
@@ -524,13 +518,6 @@ func deadOrFaulty(d Dispatch, limits Limits) string {
 		return "no answer to a message in " + span(limits.DispatchTimeout.Seconds())
 	}
 	return "no answer to a message: " + d.Detail
-}
-
-func was(sign string) string {
-	if strings.HasPrefix(sign, "first seen") {
-		return "was " + sign
-	}
-	return sign
 }
 
 // span is a number of seconds as a person says it: 40 s, 12 min, 3 h.
