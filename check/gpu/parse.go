@@ -119,6 +119,15 @@ func (p printed) sound(what, unit string, possible func(float64) bool) (Number, 
 	return p.Number, ""
 }
 
+// absent tells how the tools print a sensor that a card does not have.
+func (p printed) absent() bool {
+	switch strings.ToLower(p.text) {
+	case "", "n/a", "none", "unsupported":
+		return !p.mixed
+	}
+	return p.Known && p.Value == 0
+}
+
 // heat takes down a temperature that is not the junction's.
 func (c *shown) heat(n Number) {
 	if n.Known && soundTemperature(n.Value) {
@@ -160,7 +169,7 @@ func (c *shown) reading() Reading {
 	}
 	// The tools name a hotspot for cards that have none, too. One that cannot
 	// be read beside a temperature that can is not there.
-	r.HasJunction = c.labelled && (c.junction.Known && c.junction.Value != 0 || c.junction.mixed || !c.warm)
+	r.HasJunction = c.labelled && (!c.warm || !c.junction.absent())
 	r.Why = strings.Join(whys, ", ")
 	return r
 }
@@ -259,7 +268,7 @@ func (s *sample) covers(before *sample) bool {
 // output of these tools at all.
 func complaint(text string) string {
 	first, warning := "", ""
-	for line := range lines(text) {
+	for line := range lines(text + "\n") {
 		line = strings.TrimSpace(line)
 		if first == "" {
 			first = line

@@ -22,20 +22,18 @@ func amdKey(key string) role {
 	return other
 }
 
-func (c *shown) amdValue(key, value string, torn bool) {
+func (c *shown) amdValue(key, value string) {
 	switch amdKey(key) {
 	case address:
-		if !torn {
-			c.address = PCIAddress(value)
-		}
+		c.address = PCIAddress(value)
 	case busy:
-		c.busy.put(value, measure(value, isPercent, torn))
+		c.busy.put(value, measure(value, isPercent))
 	case junction:
-		c.hotspot(value, measure(value, isCelsius, torn))
+		c.hotspot(value, measure(value, isCelsius))
 	case temperature:
-		c.heat(measure(value, isCelsius, torn))
+		c.heat(measure(value, isCelsius))
 	case power:
-		c.draws(measure(value, isWatt, torn))
+		c.draws(measure(value, isWatt))
 	}
 }
 
@@ -56,7 +54,7 @@ func readAmdBlocks(text string) (cards []*shown, problem string) {
 	var found samples
 	var c *shown
 	var path []level
-	for line, torn := range lines(text) {
+	for line := range lines(text) {
 		body := strings.TrimLeft(line, " ")
 		indent := len(line) - len(body)
 		key, value, ok := strings.Cut(body, ":")
@@ -66,7 +64,7 @@ func readAmdBlocks(text string) (cards []*shown, problem string) {
 		}
 		if indent == 0 {
 			switch {
-			case key == "gpu" && digits(value) && !torn:
+			case key == "gpu" && digits(value):
 				c, path = found.card(value, "block"), nil
 			case key == "gpu" || key == "cpu" || key == "core":
 				c = nil
@@ -84,9 +82,9 @@ func readAmdBlocks(text string) (cards []*shown, problem string) {
 			len(path) == 1 && path[0].key == "temperature" && amdKey(key) == junction,
 			len(path) == 1 && path[0].key == "power" && amdKey(key) == power,
 			len(path) <= 1 && amdKey(key) == address:
-			c.amdValue(key, value, torn)
+			c.amdValue(key, value)
 		case len(path) == 1 && path[0].key == "temperature":
-			c.heat(measure(value, isCelsius, torn))
+			c.heat(measure(value, isCelsius))
 		}
 	}
 	return found.cards(), ""
@@ -97,8 +95,11 @@ func readAmdBlocks(text string) (cards []*shown, problem string) {
 func readMonitor(text string) (cards []*shown, problem string) {
 	var found samples
 	var header []string
-	for line, torn := range lines(text) {
+	for line := range lines(text) {
 		words := strings.Fields(line)
+		if len(words) > 100 {
+			continue // wider than any monitor
+		}
 		if names, ok := monitorHeader(words); ok {
 			header = names
 			continue
@@ -121,19 +122,18 @@ func readMonitor(text string) (cards []*shown, problem string) {
 		}
 		c := found.card(gpu, "row "+xcp)
 		for i, name := range header {
-			cut := torn && i == len(header)-1
 			switch value := values[i]; name {
 			case "gfx%", "gfx_util":
-				c.busy.atLeast(value, unitOnly(value, isPercent, cut))
+				c.busy.atLeast(value, unitOnly(value, isPercent))
 			case "gpu_t", "gpu_temp", "hotspot_t", "hotspot_temp":
-				t := unitOnly(value, isCelsius, cut)
+				t := unitOnly(value, isCelsius)
 				c.labelled = true
 				c.junction.atLeast(value, t)
 				c.heat(t)
 			case "mem_t", "mem_temp":
-				c.heat(unitOnly(value, isCelsius, cut))
+				c.heat(unitOnly(value, isCelsius))
 			case "power":
-				c.draws(unitOnly(value, isWatt, cut))
+				c.draws(unitOnly(value, isWatt))
 			}
 		}
 	}
@@ -217,15 +217,15 @@ func readAmdTable(text string) (cards []*shown, problem string) {
 				for i, name := range upper {
 					switch name {
 					case "Temp":
-						c.heat(unitOnly(first.values[i], isCelsius, false))
+						c.heat(unitOnly(first.values[i], isCelsius))
 					case "Power-Usage":
 						usage, _, _ := strings.Cut(first.values[i], "/")
-						c.draws(measure(usage, isWatt, false))
+						c.draws(measure(usage, isWatt))
 					}
 				}
 				for i, name := range lower {
 					if name == "GFX-Uti" {
-						c.busy.put(names[i], unitOnly(names[i], isPercent, false))
+						c.busy.put(names[i], unitOnly(names[i], isPercent))
 					}
 				}
 			}

@@ -12,7 +12,7 @@ func readCSV(text string) (cards []*shown, problem string) {
 	var found samples
 	var table csvTable
 	anonymous := 0
-	for line, torn := range lines(text) {
+	for line := range lines(text) {
 		values, ok := splitCSV(line)
 		if !ok {
 			continue
@@ -38,7 +38,7 @@ func readCSV(text string) (cards []*shown, problem string) {
 		c := found.card(name, "row")
 		c.honest = t.names[0] != "device" && t.names[0] != "gpu" && !slices.Contains(t.names, "temperature.gpu")
 		for i, value := range values {
-			t.take(c, t.names[i], value, torn && i == len(values)-1)
+			t.take(c, t.names[i], value)
 		}
 	}
 	if anonymous > 1 {
@@ -51,7 +51,7 @@ func readCSV(text string) (cards []*shown, problem string) {
 type csvTable struct {
 	names []string
 	key   func(string) role
-	take  func(c *shown, key, value string, torn bool)
+	take  func(c *shown, key, value string)
 }
 
 // csvHeader knows a header: it names a load or a temperature, and one of its
@@ -71,6 +71,9 @@ func csvHeader(values []string) (t csvTable, ok bool) {
 		t.key, t.take = nvidiaKey, (*shown).nvidiaValue
 	case has(amdKey, number) && has(amdKey, busy, junction, temperature):
 		t.key, t.take = amdKey, (*shown).amdValue
+		if i := slices.Index(t.names, "mem"); i >= 0 && slices.Contains(t.names, "hotspot") {
+			t.names[i] = "mem_temperature" // in `metric`; in `monitor` it is a load
+		}
 	default:
 		return csvTable{}, false
 	}
@@ -98,17 +101,20 @@ func (t csvTable) card(values []string) (name string, ok bool) {
 func splitCSV(line string) (values []string, ok bool) {
 	for {
 		line = strings.TrimSpace(line)
-		if inner, quoted := strings.CutPrefix(line, `"`); quoted {
-			value, rest, closed := strings.Cut(inner, `"`)
-			for closed && strings.HasPrefix(rest, `"`) { // "" is a quote in a quoted cell
-				var more string
-				more, rest, closed = strings.Cut(rest[1:], `"`)
-				value += `"` + more
+		if rest, quoted := strings.CutPrefix(line, `"`); quoted {
+			var value strings.Builder
+			for {
+				part, after, closed := strings.Cut(rest, `"`)
+				if !closed {
+					return nil, false
+				}
+				value.WriteString(part)
+				if rest, closed = strings.CutPrefix(after, `"`); !closed {
+					break
+				}
+				value.WriteByte('"') // "" in a quoted cell
 			}
-			if !closed {
-				return nil, false
-			}
-			values = append(values, value)
+			values = append(values, value.String())
 			line = strings.TrimSpace(rest)
 			if line == "" {
 				return values, true

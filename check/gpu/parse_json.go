@@ -36,7 +36,7 @@ func readJSON(text string) (cards []*shown, problem string) {
 func documents(text string) (docs []string, truncated bool) {
 	var doc strings.Builder
 	depth, quoted, escaped := 0, false, false
-	for line := range lines(text) {
+	for line := range lines(text + "\n") { // a document shows by itself whether it is whole
 		if depth > 0 && !jsonLine(line) {
 			continue
 		}
@@ -197,7 +197,7 @@ func (n node) cards(found *samples) {
 		case ok && digits(number) && f.fields != nil:
 			c := found.card(f.key, "entry")
 			for _, f := range f.fields {
-				c.rocmValue(f.key, f.value(), false)
+				c.rocmValue(f.key, f.value())
 			}
 		case f.items != nil:
 			f.cards(found)
@@ -210,10 +210,10 @@ func (n node) cards(found *samples) {
 func (n node) amdCard(c *shown) {
 	for _, section := range []node{n, n.get("usage"), n.get("temperature"), n.get("power"), n.get("bus")} {
 		for _, f := range section.fields {
-			c.amdValue(f.key, f.value(), false)
+			c.amdValue(f.key, f.value())
 		}
 	}
 	for _, f := range n.get("temperature").fields {
-		c.heat(measure(f.value(), isCelsius, false))
+		c.heat(measure(f.value(), isCelsius))
 	}
 }

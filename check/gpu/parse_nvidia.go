@@ -20,18 +20,16 @@ func nvidiaKey(key string) role {
 	return other
 }
 
-func (c *shown) nvidiaValue(key, value string, torn bool) {
+func (c *shown) nvidiaValue(key, value string) {
 	switch nvidiaKey(key) {
 	case address:
-		if !torn {
-			c.address = PCIAddress(value)
-		}
+		c.address = PCIAddress(value)
 	case busy:
-		c.busy.put(value, measure(value, isPercent, torn))
+		c.busy.put(value, measure(value, isPercent))
 	case temperature:
-		c.heat(measure(value, isCelsius, torn))
+		c.heat(measure(value, isCelsius))
 	case power:
-		c.draws(measure(value, isWatt, torn))
+		c.draws(measure(value, isWatt))
 	}
 }
 
@@ -56,8 +54,8 @@ func readNvidiaTable(text string) (cards []*shown, problem string) {
 		case number != "" && len(left) > 1 && strings.HasSuffix(middle[0], "MiB"):
 			c := found.card(number, "row")
 			c.address = address
-			c.busy.put(right[0], unitOnly(right[0], isPercent, false))
-			c.heat(unitOnly(left[1], isCelsius, false))
+			c.busy.put(right[0], unitOnly(right[0], isPercent))
+			c.heat(unitOnly(left[1], isCelsius))
 			number = ""
 		}
 	}

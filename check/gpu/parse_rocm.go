@@ -1,13 +1,16 @@
 package gpu
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // readRocmBlocks reads rocm-smi's lines of the form
 //
 //	GPU[0]		: Temperature (Sensor junction) (C): 91.0
 func readRocmBlocks(text string) (cards []*shown, problem string) {
 	var found samples
-	for line, torn := range lines(text) {
+	for line := range lines(text) {
 		line = strings.TrimSpace(line)
 		name, rest, ok := strings.Cut(line, ":")
 		name = strings.TrimSpace(name)
@@ -19,7 +22,7 @@ func readRocmBlocks(text string) (cards []*shown, problem string) {
 		}
 		key, value, _ := strings.Cut(rest, ": ")
 		if key = squeezed(key); rocmKey(key) > number {
-			found.card(name, key).rocmValue(key, strings.TrimSpace(value), torn)
+			found.card(name, key).rocmValue(key, strings.TrimSpace(value))
 		} else if strings.HasPrefix(key, "gpu use") { // "GPU use Unsupported"
 			c := found.card(name, "gpu use")
 			c.busy.put(strings.TrimSpace(rest), Number{})
@@ -79,24 +82,22 @@ func rocmKey(key string) role {
 	return other
 }
 
-func (c *shown) rocmValue(key, value string, torn bool) {
+func (c *shown) rocmValue(key, value string) {
 	switch rocmKey(key) {
 	case address:
-		if a := PCIAddress(value); !torn {
-			c.address = a
-		}
+		c.address = PCIAddress(value)
 	case unique:
-		if id := uniqueID(value); !torn && isHex(id) {
+		if id := uniqueID(value); isHex(id) {
 			c.unique = id
 		}
 	case busy:
-		c.busy.put(value, measure(value, isPercent, torn))
+		c.busy.put(value, measure(value, isPercent))
 	case junction:
-		c.hotspot(value, measure(value, isCelsius, torn))
+		c.hotspot(value, measure(value, isCelsius))
 	case temperature:
-		c.heat(measure(value, isCelsius, torn))
+		c.heat(measure(value, isCelsius))
 	case power:
-		c.draws(measure(value, isWatt, torn))
+		c.draws(measure(value, isWatt))
 	}
 }
 
@@ -111,84 +112,78 @@ func isHex(s string) bool {
 func readConcise(text string) (cards []*shown, problem string) {
 	var found samples
 	var header []cell
-	label := "" // of the Temp column
 	rows := 0
-	for line, torn := range lines(text) {
+	for line := range lines(text) {
 		row := cells(line)
 		switch {
+		case len(row) == 0:
 		case isConciseHeader(row):
-			header, label, rows = row, "", 0
-			if h := conciseColumn(header, "temp"); h >= 0 {
-				label = squeezed(header[h].text)
-			}
+			header, rows = row, 0
 		case header == nil:
 		case strings.HasPrefix(row[0].text, "===="):
 			if rows > 0 {
 				found.end()
 				header = nil
 			}
-		case !digits(row[0].text):
-			// The second line of the header names the sensor, right below Temp.
-			if h := conciseColumn(header, "temp"); h >= 0 && rows == 0 && !torn {
-				for _, c := range row {
-					if c.start == header[h].start && strings.HasPrefix(c.text, "(") {
-						label += " " + squeezed(c.text)
-					}
-				}
+		case digits(row[0].text):
+			if values, ok := align(row, header); ok {
+				rows++
+				found.card(row[0].text, "row").conciseRow(header, values)
 			}
-		default:
-			columns, ok := align(row, header)
-			if !ok {
-				continue
-			}
-			rows++
-			c := found.card(row[0].text, "row")
-			for i, h := range header {
-				value := columns[i]
-				cut := torn && i == len(header)-1
-				switch name := squeezed(h.text); {
-				case name == "gpu%":
-					c.busy.put(value, unitOnly(value, isPercent, cut))
-				case strings.HasPrefix(name, "temp"):
-					t := unitOnly(value, isCelsius, cut)
-					if strings.Contains(label, "(junction)") || strings.Contains(label, "(hotspot)") {
-						c.hotspot(value, t)
-					} else {
-						c.heat(t)
-					}
-				case name == "avgpwr" || name == "power":
-					c.draws(unitOnly(value, isWatt, cut))
-				}
-			}
+		case rows == 0:
+			addLabels(header, row)
 		}
 	}
 	return found.cards(), ""
 }
 
+func isConciseHeader(row []cell) bool {
+	if first := squeezed(row[0].text); first != "gpu" && first != "device" || len(row) < 4 {
+		return false
+	}
+	return slices.ContainsFunc(row, func(c cell) bool {
+		name := squeezed(c.text)
+		return name == "gpu%" || name == "temp" || strings.HasPrefix(name, "temp (")
+	})
+}
+
+// addLabels reads the header's second line: which sensor it is stands right
+// below Temp. (ROCm 5 has it behind Temp, and older ones nowhere.)
+func addLabels(header, row []cell) {
+	for i, h := range header {
+		for _, c := range row {
+			if c.start == h.start && strings.HasPrefix(c.text, "(") {
+				header[i].text += " " + c.text
+			}
+		}
+	}
+}
+
+func (c *shown) conciseRow(header []cell, values []string) {
+	for i, h := range header {
+		value := values[i]
+		switch name, label, _ := strings.Cut(squeezed(h.text), " "); name {
+		case "gpu%":
+			c.busy.put(value, unitOnly(value, isPercent))
+		case "temp":
+			if t := unitOnly(value, isCelsius); label == "(junction)" || label == "(hotspot)" {
+				c.hotspot(value, t)
+			} else {
+				c.heat(t)
+			}
+		case "avgpwr", "power":
+			c.draws(unitOnly(value, isWatt))
+		}
+	}
+}
+
 // unitOnly is measure for a table that always prints the unit: a number
 // without one has come from elsewhere.
-func unitOnly(text string, unit func(string) bool, torn bool) Number {
+func unitOnly(text string, unit func(string) bool) Number {
 	if _, u, _ := quantity(text); u == "" {
 		return Number{}
 	}
-	return measure(text, unit, torn)
-}
-
-func isConciseHeader(row []cell) bool {
-	if len(row) < 4 {
-		return false
-	}
-	first := squeezed(row[0].text)
-	return (first == "gpu" || first == "device") && (conciseColumn(row, "temp") > 0 || conciseColumn(row, "gpu%") > 0)
-}
-
-func conciseColumn(header []cell, name string) int {
-	for i, c := range header {
-		if text := squeezed(c.text); text == name || strings.HasPrefix(text, name+" (") {
-			return i
-		}
-	}
-	return -1
+	return measure(text, unit)
 }
 
 // align puts each cell of a row below the header cell where it starts. A row

@@ -76,16 +76,16 @@ func withoutEscapes(text string) string {
 	}
 }
 
-// lines yields each line that is not blank. torn is true for a last line that
-// does not end: what it ends in may be half a number.
-func lines(text string) iter.Seq2[string, bool] {
-	return func(yield func(line string, torn bool) bool) {
-		for text != "" {
+// lines yields each line that is not blank. A last one that does not end is
+// left out: it was cut off, and what it ends in may be half a number.
+func lines(text string) iter.Seq[string] {
+	return func(yield func(line string) bool) {
+		for {
 			line, rest, ended := strings.Cut(text, "\n")
-			text = rest
-			if strings.TrimSpace(line) != "" && !yield(line, !ended) {
+			if !ended || strings.TrimSpace(line) != "" && !yield(line) {
 				return
 			}
+			text = rest
 		}
 	}
 }
@@ -123,11 +123,10 @@ func isCelsius(unit string) bool {
 	return unit == "" || strings.EqualFold(strings.TrimLeft(unit, "Â°º?\ufffd"), "C")
 }
 
-// measure is the number in text, if its unit belongs to it. In a torn text a
-// number without unit may have lost its last digits.
-func measure(text string, unit func(string) bool, torn bool) Number {
+// measure is the number in text, if its unit belongs to it.
+func measure(text string, unit func(string) bool) Number {
 	value, u, ok := quantity(text)
-	if !ok || !unit(u) || torn && u == "" {
+	if !ok || !unit(u) {
 		return Number{}
 	}
 	return Known(value)
@@ -167,25 +166,33 @@ type cell struct {
 	text  string
 }
 
-// cells splits a table row where at least two blanks stand.
+// cells splits a table row where at least two blanks stand. A row of more
+// cells than any table has is none.
 func cells(row string) (found []cell) {
-	column, blanks := 0, 2
-	for _, r := range row {
+	const most = 100
+	column, from, until := 0, 0, 0 // until: behind the last character that is not blank
+	start, blanks := 0, 2
+	for at, r := range row {
 		switch {
 		case r == ' ' || r == '\t':
 			blanks++
-		case blanks >= 2:
-			found = append(found, cell{start: column, text: string(r)})
-			blanks = 0
 		default:
-			last := &found[len(found)-1]
-			if blanks == 1 {
-				last.text += " "
+			if blanks >= 2 {
+				if until > from {
+					found = append(found, cell{start, row[from:until]})
+				}
+				start, from = column, at
 			}
-			last.text += string(r)
 			blanks = 0
+			until = at + utf8.RuneLen(r)
 		}
 		column++
+	}
+	if until > from {
+		found = append(found, cell{start, row[from:until]})
+	}
+	if len(found) > most {
+		return nil
 	}
 	return found
 }
