@@ -39,6 +39,8 @@ type pass struct {
 	told   []*told // this pass's alerts
 	stuck  stuck   // what earlier passes had to leave behind
 	report report
+
+	pausedUntil int64 // epoch at which a pause ends; 0 if there is none
 }
 
 // passFlags are the flags of every guard.
