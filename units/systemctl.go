@@ -100,8 +100,17 @@ func (s Systemctl) ResetFailedArgv(unit string) []string { return s.argv("reset-
 // DaemonReloadArgv makes the manager read its unit files again.
 func (s Systemctl) DaemonReloadArgv() []string { return s.argv("daemon-reload") }
 
-// DisableNowArgv stops a unit and disables it.
+// EnableNowArgv enables a unit and starts it.
+func (s Systemctl) EnableNowArgv(unit string) []string { return s.argv("enable", "--now", unit) }
+
+// DisableNowArgv disables a unit and stops it.
 func (s Systemctl) DisableNowArgv(unit string) []string { return s.argv("disable", "--now", unit) }
+
+// UnmaskArgv lets a masked unit be started again.
+func (s Systemctl) UnmaskArgv(unit string) []string { return s.argv("unmask", unit) }
+
+// StopArgv stops a unit.
+func (s Systemctl) StopArgv(unit string) []string { return s.argv("stop", unit) }
 
 func (s Systemctl) argv(args ...string) []string {
 	if s.User {
