@@ -1,14 +1,28 @@
 package main
 
-import "github.com/urfave/cli/v2"
+import (
+	"tickdog/check/gpu"
+
+	"github.com/urfave/cli/v2"
+)
 
 // commands is the tree, in the order --help lists it.
 func (p *program) commands() []*cli.Command {
-	return []*cli.Command{}
+	return []*cli.Command{
+		p.gpuCommand(), p.agentsCommand(), p.cycleCommand(), p.loopCommand(),
+		p.doctorCommand(), p.pauseCommand(), p.resumeCommand(), p.thawCommand(), p.unitsCommand(),
+	}
 }
 
 // fastPath serves the two starts that must cost next to nothing and so go
 // without the command tree: the sensor child of a gpu pass, and an agent's hook.
 func (p *program) fastPath(args []string) (status int, done bool) {
-	return 0, false
+	if len(args) >= 3 && args[1] == gpu.SysfsCommand {
+		card := ""
+		if len(args) > 3 {
+			card = args[3]
+		}
+		return gpu.ReadSysfs(p.stdout, args[2], card), true
+	}
+	return 0, p.hookStart(args)
 }

@@ -151,6 +151,3 @@ func (g *gpuGuard) runForLook(ctx context.Context, c gpu.Command) gpu.Output {
 	}
 	return gpu.Output{Stdout: r.Stdout, Failure: failure, Cut: r.Cut}
 }
-
-// paused says until when and why a person has paused this guard, or "".
-func (g *gpuGuard) paused() string { return "" }
