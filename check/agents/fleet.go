@@ -232,8 +232,8 @@ func (f Fleet) settle(now check.Moment, limits Limits) Fleet {
 		z.Epoch = min(z.Epoch, now.Epoch())
 		f.Frozen[unit] = z
 	}
-	if f.Storm.BootID != now.BootID {
-		f.Storm = Storm{}
+	if f.Storm != (Storm{}) && f.Storm.BootID != now.BootID {
+		f.Storm.Until, f.Storm.BootID = 0, now.BootID // the wait is over, but a person knows
 	}
 	f.Storm.Epoch = min(f.Storm.Epoch, now.Epoch())
 	f.Storm.Until = min(f.Storm.Until, now.Boot+limits.RestartEvery.Seconds())
