@@ -570,3 +570,9 @@ func CallPath(argv []string) (string, error) {
 	}
 	return path, nil
 }
+
+// Self is this process, as [Alive] knows it.
+func Self() (pid int, startTicks uint64) {
+	p, _ := readProcess(os.Getpid())
+	return os.Getpid(), p.ticks
+}
