@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"tickdog/check/agents"
-	"tickdog/state"
 	"tickdog/units"
 
 	"github.com/urfave/cli/v2"
@@ -150,7 +148,7 @@ func (a *agentsPass) decide(seen []agents.Seen) []agents.Incident {
 		next, v := agents.Decide(prev, seen[i], a.now, a.limits)
 		all = append(all, agents.Standing{Unit: g.Unit, Prev: prev, State: next, Seen: seen[i], Alone: v})
 	}
-	a.memory.fleet, a.course = agents.Plan(a.memory.fleet, all, a.paused(), a.now, a.limits)
+	a.memory.fleet, a.course = agents.Plan(a.memory.fleet, all, a.held(), a.now, a.limits)
 	a.results = make([]verdict, len(all))
 	for i, g := range a.course.Agents {
 		a.memory.agents[g.Unit] = g.State
@@ -177,30 +175,6 @@ func (a *agentsPass) save(incidents []agents.Incident) {
 	for _, t := range alerts {
 		t.outcome("")
 	}
-}
-
-// paused is why nothing may be restarted now, or "". A pause that has ended or
-// can't be read pauses nothing.
-func (a *agentsPass) paused() (why string) {
-	a.load(a.name+"-pause", func(text string) error {
-		words := state.Split(text, 2)
-		if len(words) == 0 {
-			return nil
-		}
-		epoch, err := strconv.ParseInt(words[0], 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q is no epoch", words[0])
-		}
-		if epoch <= a.now.Epoch() {
-			return nil
-		}
-		why = "paused until " + time.Unix(epoch, 0).In(a.now.Wall.Location()).Format(time.DateTime)
-		if len(words) > 1 {
-			why += ": " + words[1]
-		}
-		return nil
-	})
-	return why
 }
 
 // verdict is a standing as the report has it.
@@ -269,4 +243,12 @@ func (a *agentsPass) sweep() string {
 		line += "; " + state + ": " + strings.Join(names[state], ", ")
 	}
 	return line
+}
+
+// held is why nothing may be restarted in this pass, "" if nothing forbids it.
+func (a *agentsPass) held() string {
+	if until := a.paused(); until != "" {
+		return "paused " + until
+	}
+	return ""
 }
