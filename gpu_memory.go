@@ -144,7 +144,7 @@ func (g *gpuGuard) save() {
 
 // runForLook is the bounded run that check/gpu looks through.
 func (g *gpuGuard) runForLook(ctx context.Context, c gpu.Command) gpu.Output {
-	r := g.run(ctx, units.Command{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Key: c.Key})
+	r := g.run(ctx, units.Command{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Grace: c.Grace, Key: c.Key})
 	failure := r.Failure()
 	if _, what, ok := strings.Cut(failure, ": "); ok {
 		failure = c.Key + ": " + what // "sysfs: no end in 15 s", for it is this program that reads it

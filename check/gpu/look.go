@@ -14,6 +14,7 @@ type Command struct {
 	Argv    []string
 	Env     []string // added to the environment
 	Timeout time.Duration
+	Grace   time.Duration // from being asked to end to being killed; 0 leaves it to Run
 }
 
 // Output is what came of a Command.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,7 +168,7 @@ func (s Source) lookSysfs(ctx context.Context, card string) (sight Sight, there 
 	if card != "" {
 		argv = append(argv, card)
 	}
-	out := s.Run(ctx, Command{Key: "sysfs", Argv: argv, Timeout: s.Timeout})
+	out := s.Run(ctx, Command{Key: "sysfs", Argv: argv, Timeout: s.Timeout, Grace: time.Second}) // it has nothing to put away
 	sight = Sight{Source: "sysfs"}
 	sight.Cards, sight.Why = sysfsCards(out.Stdout, out.Failure)
 	return sight, len(sight.Cards) > 0 || sight.Why != ""
