@@ -30,8 +30,9 @@ var ErrForeign = errors.New("belongs to another user")
 // Dir is a directory of state files. Its methods are safe for use by several
 // processes as long as each file has one writer at a time (the pass's lock).
 type Dir struct {
-	path string
-	view bool
+	path     string
+	view     bool
+	unsynced bool
 }
 
 // Open returns the directory at path. It makes a missing one 0700, with its
@@ -112,6 +113,15 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
 // ViewOnly tells whether d writes nothing.
 func (d *Dir) ViewOnly() bool { return d.view }
+
+// Unsynced is d for files that may be lost when the power fails, and must not
+// cost a wait for the disk: they are still written as a whole or not at all,
+// and a killed process loses nothing.
+func (d *Dir) Unsynced() *Dir {
+	quick := *d
+	quick.unsynced = true
+	return &quick
+}
 
 // Sub returns the directory called name inside d, made 0700 if it is missing.
 // A view's is a view.
@@ -303,15 +313,28 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 	if len(data) > MaxFile {
 		return fmt.Errorf("cannot write %s: %d bytes are more than %d", path, len(data), MaxFile)
 	}
-	if err := replace(path, data, 0o600); err != nil {
+	err := replace(path, data, 0o600, !d.unsynced)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = replace(path, data, 0o600, !d.unsynced)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	return nil
 }
 
-func replace(path string, data []byte, mode fs.FileMode) (err error) {
+// Replace writes the file at path as [Dir.WriteFile] does, but anywhere, with
+// this mode whatever the umask, and in a directory that must be there: for what
+// others read, like a metrics file.
+func Replace(path string, data []byte, mode fs.FileMode) error {
+	return replace(path, data, mode, true)
+}
+
+func replace(path string, data []byte, mode fs.FileMode, sync bool) (err error) {
 	fresh := path + newSuffix
-	file, err := create(fresh, mode)
+	file, err := create(fresh)
 	if err != nil {
 		return err
 	}
@@ -321,7 +344,10 @@ func replace(path string, data []byte, mode fs.FileMode) (err error) {
 		}
 	}()
 	_, err = file.Write(data)
-	if err == nil {
+	if err == nil && mode != 0o600 {
+		err = file.Chmod(mode)
+	}
+	if err == nil && sync {
 		err = file.Sync()
 	}
 	if e := file.Close(); err == nil {
@@ -330,7 +356,7 @@ func replace(path string, data []byte, mode fs.FileMode) (err error) {
 	if err == nil {
 		err = os.Rename(fresh, path)
 	}
-	if err != nil {
+	if err != nil || !sync {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
@@ -338,22 +364,16 @@ func replace(path string, data []byte, mode fs.FileMode) (err error) {
 
 // create opens a file that was not there before: a leftover of a killed pass
 // goes first (with O_TRUNC alone its mode and its links would stay).
-func create(path string, mode fs.FileMode) (*os.File, error) {
+func create(path string) (*os.File, error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	file, err := os.OpenFile(path, flags, mode)
-	switch {
-	case errors.Is(err, fs.ErrExist):
+	file, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, fs.ErrExist) {
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
-	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, err
-		}
-	default:
-		return file, err
+		return os.OpenFile(path, flags, 0o600)
 	}
-	return os.OpenFile(path, flags, mode)
+	return file, err
 }
 
 // syncDir makes a rename or a removal last. A file system that cannot sync a
