@@ -353,6 +353,7 @@ func (p *program) judge(e hookEvent, config string) (loop.Verdict, error) {
 	if err != nil {
 		return proceed, err
 	}
+	l.quick = true
 	v, kept := l.decide(context.Background(), run, hookPatience, loop.Limits{Cycles: true}, seen...)
 	switch {
 	case v.Action == loop.Halt:
@@ -366,7 +367,8 @@ func (p *program) judge(e hookEvent, config string) (loop.Verdict, error) {
 
 // frozen says whether the run's file says that it is.
 func (l *loops) frozen(run string) bool {
-	s, _ := (&loops{&program{stderr: io.Discard}, l.view().dir}).load(run, l.moment())
+	silent := &loops{program: &program{stderr: io.Discard}, dir: l.view().dir}
+	s, _ := silent.load(run, l.moment())
 	return s.Frozen != nil
 }
 

@@ -27,7 +27,8 @@ import (
 //	loops/halt       the brake of all
 type loops struct {
 	*program
-	dir *state.Dir
+	dir   *state.Dir
+	quick bool // wait for the disk only with a freeze
 }
 
 const (
@@ -54,13 +55,13 @@ func (p *program) openLoops(stateDir string) (*loops, error) {
 		fmt.Fprintf(p.stderr, "tickdog: %v; nothing will be remembered\n", err)
 		return p.viewLoops(stateDir), nil
 	}
-	return &loops{p, dir}, nil
+	return &loops{program: p, dir: dir}, nil
 }
 
 // viewLoops opens the folder for looking only.
 func (p *program) viewLoops(stateDir string) *loops {
 	dir, _ := state.View(stateDir).Sub("loops") // a view's cannot fail
-	return &loops{p, dir}
+	return &loops{program: p, dir: dir}
 }
 
 // halted says whether a brake is on, this run's (if it is not "") or everybody's.
@@ -121,7 +122,7 @@ func (l *loops) forget(why error) {
 	fmt.Fprintf(l.stderr, "tickdog: %v; nothing will be remembered\n", why)
 }
 
-func (l *loops) view() *loops { return &loops{l.program, state.View(l.dir.Path(""))} }
+func (l *loops) view() *loops { return &loops{program: l.program, dir: state.View(l.dir.Path(""))} }
 
 // found is how a run's file was found.
 type found int
@@ -158,7 +159,11 @@ func (l *loops) load(run string, now check.Moment) (loop.State, found) {
 const runHeader = "what which key=value ...: one run of an agent's loop; deleting this file forgets its streak, its tail and its freeze"
 
 func (l *loops) save(s loop.State) error {
-	return l.dir.Save(loop.Key(s.Run), runHeader, runLines(s))
+	dir := l.dir
+	if l.quick && s.Frozen == nil {
+		dir = dir.Unsynced()
+	}
+	return dir.WriteFile(loop.Key(s.Run), []byte("# "+runHeader+"\n"+strings.Join(runLines(s), "\n")+"\n"))
 }
 
 // runLines writes a run as a person reads it: each line names a thing, then
@@ -199,7 +204,8 @@ func runLines(s loop.State) []string {
 		if v.UntilMS != 0 {
 			line = line.num("until_ms", int(v.UntilMS))
 		}
-		lines = append(lines, line.text("events", strings.Join(ids, ",")).String())
+		// Ids need no quotes (see eventID), and there are many.
+		lines = append(lines, line.String()+" events="+strings.Join(ids, ","))
 	}
 	return lines
 }
