@@ -90,7 +90,7 @@ func (d *doctor) checkSensor() {
 	g := &gpuGuard{pass: d.pass, gpuConfig: d.cfg.GPU}
 	g.remembered()
 	g.look()
-	r := g.reading
+	r := g.seen.Reading
 	const mend = "see source and card in [gpu], and 'tickdog gpu --dry-run'"
 	switch {
 	case r.Suspended:

@@ -74,7 +74,7 @@ type gpuGuard struct {
 	*pass
 	gpuConfig
 	cards   gpuCards    // what is remembered
-	reading gpu.Reading // what is seen
+	seen    gpu.Seen    // what is seen
 	verdict gpu.Verdict // what follows
 	subject string      // the card of this pass
 	next    gpu.State   // what will be remembered of it
@@ -94,14 +94,14 @@ func (g *gpuGuard) look() {
 		Timeout: g.ReadTimeout, Self: self, Run: g.runForLook,
 	}
 	var sight gpu.Sight
-	g.reading, sight = source.Watch(g.ctx, g.Card, g.cards.running(), g.BusyAbove, g.IdleSamples)
+	g.seen.Reading, sight = source.Watch(g.ctx, g.Card, g.cards.running(), g.BusyAbove, g.IdleSamples)
 	g.report.Source = sight.Source
-	g.subject = g.cards.subject(g.reading, g.Card)
+	g.subject = g.cards.subject(g.seen.Reading, g.Card)
 }
 
 func (g *gpuGuard) decide() {
-	seen := gpu.Seen{Reading: g.reading, Paused: g.paused()}
-	g.next, g.verdict = gpu.Decide(g.cards.of(g.subject), seen, g.now, g.gpuConfig.limits())
+	g.seen.Paused = g.paused()
+	g.next, g.verdict = gpu.Decide(g.cards.of(g.subject), g.seen, g.now, g.gpuConfig.limits())
 	g.cards.set(g.subject, g.next)
 }
 
@@ -114,11 +114,14 @@ func (g *gpuGuard) tellBlind() {
 	g.log(g.Log, fmt.Sprintf("blind %s %s", g.subject, g.verdict.Reason))
 }
 
-// say puts the verdict into the report.
+// say puts the verdict into the report, the history and the metrics.
 func (g *gpuGuard) say() {
-	v := gpuVerdict(g.subject, g.reading, g.verdict)
+	v := gpuVerdict(g.subject, g.seen.Reading, g.verdict)
 	v.Action, v.Result, v.WouldRun = g.action, g.result, g.wouldRun
 	g.report.Verdicts = append(g.report.Verdicts, v)
+	g.remember(gpuHistoryLine(g.now, g.seen, v))
+	g.measured.add(gpuStreak, g.next.Busy.Seconds(), "pass", "gpu", "subject", g.subject)
+	g.measured.add(gpuHotChecks, float64(g.next.HotChecks), "pass", "gpu", "subject", g.subject)
 }
 
 // gpuVerdict is a card's verdict as every report has it.
