@@ -47,6 +47,14 @@ func OpenOutbox(dir *state.Dir, channels ...Channel) *Outbox {
 	return &Outbox{dir: dir, channels: channels, own: map[string][]*entry{}}
 }
 
+// Channels are the names of the channels, in their order.
+func (o *Outbox) Channels() (names []string) {
+	for _, channel := range o.channels {
+		names = append(names, channel.Name())
+	}
+	return names
+}
+
 // Write puts an alert down for every channel, before the act that it tells of,
 // and returns the id by which [Outbox.Outcome] knows it (a.ID, if that is a
 // plain word not in use). If this pass is killed, the next one sends the alert
@@ -402,6 +410,7 @@ type Entry struct {
 	Configured bool // there is such a channel; without one the file stays as it is
 	ID         string
 	Title      string // or the first line of the text
+	Text       string
 	At         time.Time
 	Attempts   int
 	Next       time.Time // when it may be tried again; zero for one that never will be
@@ -428,6 +437,7 @@ func (o *Outbox) Waiting(m check.Moment) []Entry {
 			Channel:  n.channel,
 			ID:       n.id,
 			Title:    e.alert.Title,
+			Text:     e.alert.Text,
 			At:       e.alert.At,
 			Attempts: e.attempts,
 			Failure:  e.failure,
