@@ -40,7 +40,9 @@ type pass struct {
 	stuck  stuck   // what earlier passes had to leave behind
 	report report
 
-	pausedUntil int64 // epoch at which a pause ends; 0 if there is none
+	began       time.Time // for durations only; the moment of the pass is now
+	pausedUntil int64     // epoch at which a pause ends; 0 if there is none
+	measured    metrics   // what only the guard itself knows
 }
 
 // passFlags are the flags of every guard.
@@ -54,7 +56,7 @@ func passFlags() []cli.Flag {
 // newPass opens what a pass of the command called kind works with. Its errors
 // are the only ones that end a guard with another status than 0.
 func (p *program) newPass(c *cli.Context, cfg config, kind, name string, dryRun bool) (*pass, error) {
-	s := &pass{program: p, cfg: cfg, name: name, now: p.moment(), dryRun: dryRun, json: c.Bool("json")}
+	s := &pass{program: p, cfg: cfg, name: name, now: p.moment(), dryRun: dryRun, json: c.Bool("json"), began: time.Now(), measured: metrics{}}
 	s.ctx, s.end = context.WithTimeout(c.Context, passLimit)
 	s.report = report{Pass: kind, At: s.now.Wall.Format(time.RFC3339), DryRun: dryRun}
 	if dryRun {

@@ -51,7 +51,7 @@ func AppendCapped(path string, line string, max int64) error {
 			if real, err := filepath.EvalSymlinks(path); err == nil {
 				path = real
 			}
-			if err := replace(path, append(kept, data...), info.Mode().Perm()); err != nil {
+			if err := Replace(path, append(kept, data...), info.Mode().Perm()); err != nil {
 				return fmt.Errorf("cannot cap %s: %w", path, err)
 			}
 			return nil
