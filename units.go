@@ -214,13 +214,17 @@ func (p *program) unitsInstall(c *cli.Context) error {
 	if why := j.place.unusable(); why != "" {
 		return errors.New(why)
 	}
+	return j.install(c, c.Bool("force"))
+}
+
+func (j unitJob) install(c *cli.Context, force bool) error {
 	files, err := j.place.unitFiles()
 	if err != nil {
 		return err
 	}
 	changed := false
 	for _, f := range files {
-		wrote, err := j.installUnit(f, c.Bool("force"))
+		wrote, err := j.installUnit(f, force)
 		if err != nil {
 			return err
 		}
@@ -341,6 +345,10 @@ func (p *program) unitsRemove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	return j.remove(c)
+}
+
+func (j unitJob) remove(c *cli.Context) error {
 	files, err := j.place.unitFiles()
 	if err != nil {
 		return err
