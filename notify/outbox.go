@@ -23,8 +23,8 @@ import (
 
 const (
 	boxName    = "outbox"
-	lockName   = ".lock"
-	maxWaiting = 100 // alerts a channel
+	lockName   = "outbox.lock" // beside it, so that an empty directory is an empty outbox
+	maxWaiting = 100           // alerts a channel
 	maxText    = 64 << 10
 
 	// writerTime is how long a pass that is still there may take to settle
@@ -207,7 +207,7 @@ func (o *Outbox) Send(ctx context.Context, m check.Moment) []Delivery {
 			o.Outcome(id, "")
 		}
 	}()
-	lock, err := state.TryLock(box.Path(lockName))
+	lock, err := state.TryLock(o.dir.Path(lockName))
 	if errors.Is(err, state.ErrBusy) {
 		return nil
 	}
@@ -376,7 +376,7 @@ func (o *Outbox) queue(box *state.Dir, channel string, m check.Moment) (entries 
 
 // makeRoom drops the oldest of a channel, unless another process is at it.
 func (o *Outbox) makeRoom(box *state.Dir, channel string) {
-	if lock, err := state.TryLock(box.Path(lockName)); err == nil {
+	if lock, err := state.TryLock(o.dir.Path(lockName)); err == nil {
 		o.queue(box, channel, check.Moment{Wall: time.Now()})
 		lock.Release()
 	}

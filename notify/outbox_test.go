@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,14 +81,14 @@ func send(t testing.TB, o *Outbox, m check.Moment) []Delivery {
 	return o.Send(context.Background(), m)
 }
 
-// files are the outbox's entries, without its lock.
+// files are the files of the outbox.
 func files(t testing.TB, dir *state.Dir) []string {
 	t.Helper()
 	list, err := state.View(dir.Path("outbox")).List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(list, func(name string) bool { return name == lockName })
+	return list
 }
 
 func want(t testing.TB, got []string, want ...string) {
@@ -484,7 +483,7 @@ func TestAnotherProcessSends(t *testing.T) {
 	dir, c := newDir(t), &stub{name: "c"}
 	o := OpenOutbox(dir, c)
 	write(t, o, Alert{Text: "one"})
-	lock, err := state.TryLock(dir.Path("outbox/" + lockName))
+	lock, err := state.TryLock(dir.Path(lockName))
 	if err != nil {
 		t.Fatal(err)
 	}
