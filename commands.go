@@ -10,7 +10,7 @@ import (
 func (p *program) commands() []*cli.Command {
 	return []*cli.Command{
 		p.gpuCommand(), p.agentsCommand(), p.cycleCommand(), p.loopCommand(),
-		p.statusCommand(), p.doctorCommand(), p.pauseCommand(), p.resumeCommand(), p.thawCommand(), p.unitsCommand(),
+		p.statusCommand(), p.doctorCommand(), p.pauseCommand(), p.resumeCommand(), p.thawCommand(), p.replayCommand(), p.unitsCommand(),
 	}
 }
 
