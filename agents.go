@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"tickdog/check/agents"
 	"tickdog/units"
@@ -32,7 +31,6 @@ restart_every, one after another. The last line is the sweep: 8/8 answer.`,
 // agentsPass is one pass over the agents.
 type agentsPass struct {
 	*pass
-	began     time.Time // for durations only; the moment of the pass is now
 	conf      agentsConfig
 	limits    agents.Limits
 	systemctl units.Systemctl
@@ -84,7 +82,7 @@ func newAgentsPass(s *pass) *agentsPass {
 		s.report.Source = "systemctl --user"
 	}
 	return &agentsPass{
-		pass: s, began: time.Now(), conf: conf, limits: conf.limits(),
+		pass: s, conf: conf, limits: conf.limits(),
 		systemctl: units.Systemctl{User: user},
 		prober: agents.Prober{
 			HealthTimeout: conf.HealthTimeout, DispatchTimeout: conf.DispatchTimeout,
