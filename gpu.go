@@ -85,18 +85,21 @@ type gpuGuard struct {
 
 // look reads the sensors of the one card that this guard watches.
 func (g *gpuGuard) look() {
+	var sight gpu.Sight
+	g.seen.Reading, sight = g.sensors().Watch(g.ctx, g.Card, g.cards.running(g.now, g.MaxGap), g.BusyAbove, g.IdleSamples)
+	g.report.Source = sight.Source
+	g.subject = g.cards.subject(g.seen.Reading, g.Card)
+}
+
+func (g *gpuGuard) sensors() gpu.Source {
 	self, err := os.Executable()
 	if err != nil {
 		self = "/proc/self/exe"
 	}
-	source := gpu.Source{
+	return gpu.Source{
 		Kind: g.Source, Sysfs: g.Sysfs, RocmSMI: g.RocmSMI, AmdSMI: g.AmdSMI,
 		Timeout: g.ReadTimeout, Self: self, Run: g.runForLook,
 	}
-	var sight gpu.Sight
-	g.seen.Reading, sight = source.Watch(g.ctx, g.Card, g.cards.running(), g.BusyAbove, g.IdleSamples)
-	g.report.Source = sight.Source
-	g.subject = g.cards.subject(g.seen.Reading, g.Card)
 }
 
 func (g *gpuGuard) decide() {

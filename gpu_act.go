@@ -107,15 +107,14 @@ func (g *gpuGuard) stopped(docker units.Docker, r units.Result) (failure string)
 func (g *gpuGuard) foreign(detail string) {
 	first := false
 	g.next, g.verdict, first = gpu.NotRunning(g.next, g.verdict)
-	users := gpuUsers(g.Sysfs)
 	if detail == "" {
 		detail = "not running"
 	}
-	g.because(check.Hold, "%s: %s; %s", g.Container, detail, users)
+	g.because(check.Hold, "%s: %s; %s", g.Container, detail, g.users())
 	if !first {
 		return
 	}
-	g.tell(false, []string{"bust_in_silhouette"}, "someone else uses %s (%s)", g.subject, g.verdict.Reason)
+	g.tell(false, []string{"bust_in_silhouette"}, "it is not %s that uses %s (%s)", g.Container, g.subject, g.verdict.Reason)
 	g.log(g.Log, fmt.Sprintf("hold %s %s", g.subject, g.verdict.Reason))
 }
 

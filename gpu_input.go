@@ -76,13 +76,13 @@ func (p *program) readCapture(ctx context.Context, path string) (cards []gpu.Rea
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, fmt.Sprintf("cannot read %s: it does not end", path)
+		return nil, "cannot read the capture: it does not end"
 	case got := <-done:
 		switch {
 		case got.err != nil:
 			return nil, "cannot read the capture: " + strings.TrimPrefix(got.err.Error(), "open ")
 		case len(got.text) > maxCapture:
-			return nil, fmt.Sprintf("%s is longer than a capture can be", path)
+			return nil, "cannot read the capture: it is longer than one can be"
 		}
 		cards, why = gpu.Parse(got.text)
 		return cards, why

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
+	"tickdog/check"
 	"tickdog/check/gpu"
 	"tickdog/state"
 	"tickdog/units"
@@ -83,11 +85,12 @@ func (c *gpuCards) set(name string, s gpu.State) {
 	*c = append(*c, gpuCard{name, s})
 }
 
-// running tells whether any card has a busy streak, so that an idle sample
-// must be confirmed.
-func (c gpuCards) running() bool {
+// running tells whether a card has a busy streak that an idle sample would
+// end, so that it must be confirmed.
+func (c gpuCards) running(now check.Moment, maxGap time.Duration) bool {
 	for _, one := range c {
-		if one.state.Running {
+		gap, ok := now.Since(one.state.BusyAt, one.state.BootID)
+		if one.state.Running && ok && gap <= maxGap {
 			return true
 		}
 	}

@@ -3,26 +3,19 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 )
 
-// gpuUsers names the processes that compute on an AMD GPU, as far as they can
-// be seen: the kernel lists what has opened /dev/kfd.
-func gpuUsers(sysfs string) string {
-	entries, _ := os.ReadDir(filepath.Join(sysfs, "class/kfd/kfd/proc")) // not there: nobody is seen
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
-		}
+// users names the processes that compute on an AMD GPU, as far as they can be
+// seen: the kernel lists what has opened /dev/kfd.
+func (g *gpuGuard) users() string {
+	if g.seen.Reading.Busy.Known && !g.next.Running {
+		return "nothing runs on it, and it does not cool down"
 	}
+	pids := g.sensors().Users(g.ctx)
 	if len(pids) == 0 {
 		return "someone else uses the GPU, who is not to be seen"
 	}
-	slices.Sort(pids)
 	var names []string
 	for i, pid := range pids {
 		if i == 5 {

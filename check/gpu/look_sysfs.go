@@ -38,6 +38,10 @@ const SysfsCommand = "read-sysfs"
 // another), of none that is suspended (reading would wake it), and only of
 // card, if it is not "".
 func ReadSysfs(w io.Writer, root, card string) int {
+	if card == usersOnly {
+		printUsers(w, root)
+		return 0
+	}
 	dirs, err := cardDirs(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(w, "- class/drm !%s\n", errorName(err))
@@ -66,6 +70,40 @@ func ReadSysfs(w io.Writer, root, card string) int {
 	}
 	wait.Wait()
 	return 0
+}
+
+// usersOnly, as the child's CARD, is no card: it asks for no sensors but for
+// the processes that have opened /dev/kfd.
+const usersOnly = "users"
+
+// Users are the processes that compute on an AMD GPU, as far as the kernel
+// lists them; none if it cannot be asked.
+func (s Source) Users(ctx context.Context) (pids []int) {
+	out := s.Run(ctx, s.child(usersOnly))
+	for line := range strings.Lines(string(out.Stdout)) {
+		if pid, ok := strings.CutPrefix(strings.TrimSpace(line), "- user "); ok {
+			if pid, err := strconv.Atoi(pid); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+func printUsers(w io.Writer, root string) {
+	entries, _ := os.ReadDir(filepath.Join(root, "class/kfd/kfd/proc")) // not there: nobody is seen
+	for _, e := range entries {
+		fmt.Fprintf(w, "- user %s\n", e.Name())
+	}
+}
+
+func (s Source) child(card string) Command {
+	argv := []string{s.Self, SysfsCommand, s.Sysfs}
+	if card != "" {
+		argv = append(argv, card)
+	}
+	return Command{Key: "sysfs", Argv: argv, Timeout: s.Timeout, Grace: time.Second} // it has nothing to put away
 }
 
 var cardDir = regexp.MustCompile(`^card[0-9]+$`)
@@ -164,11 +202,7 @@ func errorName(err error) string {
 // lookSysfs reads the cards through the child. there is false if it found no
 // amdgpu card at all.
 func (s Source) lookSysfs(ctx context.Context, card string) (sight Sight, there bool) {
-	argv := []string{s.Self, SysfsCommand, s.Sysfs}
-	if card != "" {
-		argv = append(argv, card)
-	}
-	out := s.Run(ctx, Command{Key: "sysfs", Argv: argv, Timeout: s.Timeout, Grace: time.Second}) // it has nothing to put away
+	out := s.Run(ctx, s.child(card))
 	sight = Sight{Source: "sysfs"}
 	sight.Cards, sight.Why = sysfsCards(out.Stdout, out.Failure)
 	return sight, len(sight.Cards) > 0 || sight.Why != ""

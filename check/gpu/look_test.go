@@ -350,3 +350,18 @@ func FuzzSysfsDump(f *testing.F) {
 		}
 	})
 }
+
+func TestUsers(t *testing.T) {
+	root := t.TempDir()
+	for _, pid := range []string{"77", "5", "not-a-pid"} {
+		if err := os.MkdirAll(filepath.Join(root, "class/kfd/kfd/proc", pid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]int{5, 77}, Source{Sysfs: root, Run: runChild}.Users(t.Context())); diff != "" {
+		t.Error(diff)
+	}
+	if got := (Source{Sysfs: t.TempDir(), Run: runChild}).Users(t.Context()); got != nil {
+		t.Errorf("users of a machine without GPU: %v", got)
+	}
+}
