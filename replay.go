@@ -223,7 +223,7 @@ func stretch(d time.Duration) string {
 	switch days, hours := int(d.Hours())/24, int(d.Hours())%24; {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 2*time.Hour:
+	case d < time.Hour:
 		return fmt.Sprintf("%d min", int(d.Minutes()))
 	case days < 2:
 		return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)

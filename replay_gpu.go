@@ -75,7 +75,7 @@ func (r *cardReplay) measure(l gpu.Limits) {
 			r.HottestC, r.HottestAt = &junction.Value, &one.now.Wall
 		}
 		before := s
-		s, _ = gpu.Decide(s, one.seen, one.now, l)
+		s, _ = gpu.Follow(s, one.seen, one.now, l)
 		if s.Running && (!before.Running || s.Busy < before.Busy) {
 			began = one.now.Wall
 		}
@@ -102,9 +102,12 @@ func tryCard(looks []cardLook, l gpu.Limits) gpuTrial {
 			}
 			stopped = false
 		}
-		next, v := gpu.Decide(s, one.seen, one.now, l)
+		next, v := gpu.Follow(s, one.seen, one.now, l)
 		if i > 0 {
 			t.nearMiss(s, next, looks[i-1].now.Wall, l)
+		}
+		if v.Stop {
+			_, v = gpu.Decide(s, one.seen, one.now, l) // in words
 		}
 		if s = next; v.Stop {
 			t.Stops = append(t.Stops, event{At: one.now.Wall, Reason: v.Reason})

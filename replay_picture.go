@@ -94,6 +94,14 @@ func (t timeline) level(share float64) rune {
 	return steps[min(max(i, 0), len(steps)-1)]
 }
 
+// nothing marks a column in which there was nothing to do.
+func (t timeline) nothing() rune {
+	if t.unicode {
+		return '·'
+	}
+	return '.'
+}
+
 // axis names the times below a picture.
 func (t timeline) axis() string {
 	layout := "15:04"
@@ -163,11 +171,11 @@ func (pic picture) card(r cardReplay) string {
 	}
 	out := t.row("busy", load, "0-100 %")
 	if hottest > 0 {
-		out += t.row("junction", heat, fmt.Sprintf("%.0f-%.0f C", coolest, hottest))
+		out += t.row("junction", heat, fmt.Sprintf("%.0f-%.0f °C", coolest, hottest))
 	}
 	marked := ""
 	for _, trial := range r.Trials {
-		marks := t.blank('.')
+		marks := t.blank(t.nothing())
 		for i, b := range buckets {
 			if b.looks == 0 {
 				marks[i] = ' '
@@ -237,6 +245,9 @@ func (pic picture) agents(r agentsReplay, trial agentsTrial) string {
 			if rank > 0 {
 				marks[i] = rune(agentMarks[rank-1].mark[0])
 			}
+			if marks[i] == '.' {
+				marks[i] = t.nothing()
+			}
 		}
 		marked += string(marks)
 		out += t.row(unit, marks, "")
@@ -251,7 +262,11 @@ func (pic picture) agents(r agentsReplay, trial agentsTrial) string {
 }
 
 func (t gpuTrial) label() string {
-	return fmt.Sprintf("%s %g/%d", plain(time.Duration(t.MaxBusySeconds*float64(time.Second))), t.HotAt, t.HotChecks)
+	return fmt.Sprintf("%s %g/%d", plain(t.maxBusy()), t.HotAt, t.HotChecks)
+}
+
+func (t gpuTrial) maxBusy() time.Duration {
+	return time.Duration(t.MaxBusySeconds * float64(time.Second))
 }
 
 func (t agentsTrial) label() string {
@@ -276,7 +291,23 @@ func (r replayReport) text(pic picture) string {
 	if r.Note != "" {
 		out.WriteString("\n" + oneLine(r.Note) + "\n")
 	}
-	return out.String()
+	if pic.unicode {
+		return out.String()
+	}
+	return ascii(out.String())
+}
+
+// ascii is text for a terminal that knows nothing else: 91 °C becomes 91 C.
+func ascii(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '°':
+			return -1
+		case r > '~':
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 func (r cardReplay) write(out *strings.Builder, pic picture) {
@@ -293,7 +324,7 @@ func (r cardReplay) write(out *strings.Builder, pic picture) {
 	if r.HottestC == nil {
 		out.WriteString("; no junction at all\n\n")
 	} else {
-		fmt.Fprintf(out, "; hottest %s C, at %s\n\n", number(*r.HottestC), r.HottestAt.Format(minuteLayout))
+		fmt.Fprintf(out, "; hottest %s °C, at %s\n\n", number(*r.HottestC), r.HottestAt.Format(minuteLayout))
 	}
 	if !pic.off {
 		out.WriteString(pic.card(r) + "\n")
@@ -303,13 +334,14 @@ func (r cardReplay) write(out *strings.Builder, pic picture) {
 	for _, t := range r.Trials {
 		first := "-"
 		if len(t.Stops) > 0 {
-			first = t.Stops[0].At.Format(minuteLayout)
+			first = t.Stops[0].At.Format(minuteLayout) + " " + t.Stops[0].Reason
 		}
-		fmt.Fprintf(table, "  %s\t%g\t%d\t%d\t%d\t%s\n", plain(time.Duration(t.MaxBusySeconds*float64(time.Second))), t.HotAt, t.HotChecks, len(t.Stops), len(t.NearMisses), first)
+		fmt.Fprintf(table, "  %s\t%g\t%d\t%d\t%d\t%s\n", plain(t.maxBusy()), t.HotAt, t.HotChecks, len(t.Stops), len(t.NearMisses), first)
 	}
 	table.Flush()
-	for _, t := range r.Trials {
-		writeEvents(out, len(r.Trials) > 1, t.label(), eventList{"stop", t.Stops}, eventList{"near", t.NearMisses})
+	if len(r.Trials) == 1 {
+		writeEvents(out, "stop", r.Trials[0].Stops)
+		writeEvents(out, "near", r.Trials[0].NearMisses)
 	}
 }
 
@@ -320,37 +352,29 @@ func (r agentsReplay) write(out *strings.Builder, pic picture) {
 		if !pic.off {
 			out.WriteString(pic.agents(r, t))
 		}
-		writeEvents(out, false, "", eventList{"restart", t.Restarts}, eventList{"by itself", t.NearMisses}, eventList{"told", t.Incidents})
+		writeEvents(out, "restart", t.Restarts)
+		writeEvents(out, "deaf", t.NearMisses)
+		writeEvents(out, "tell", t.Incidents)
 	}
 }
 
 // mostEvents is how many of a kind a person is shown.
 const mostEvents = 8
 
-type eventList struct {
-	word   string
-	events []event
-}
-
-// writeEvents lists what would have happened, a kind after another.
-func writeEvents(out *strings.Builder, named bool, name string, lists ...eventList) {
-	for _, list := range lists {
-		for i, e := range list.events {
-			if i == 0 {
-				out.WriteString("\n")
-				if named {
-					fmt.Fprintf(out, "  %s\n", name)
-				}
-			}
-			if i == mostEvents {
-				fmt.Fprintf(out, "    ... and %d more; --json lists all\n", len(list.events)-i)
-				break
-			}
-			subject := ""
-			if e.Subject != "" {
-				subject = " " + e.Subject
-			}
-			fmt.Fprintf(out, "    %s %s%s: %s\n", e.At.Format(time.DateTime), list.word, oneLine(subject), oneLine(e.Reason))
+// writeEvents lists what would have happened.
+func writeEvents(out *strings.Builder, word string, events []event) {
+	for i, e := range events {
+		if i == 0 {
+			out.WriteString("\n")
 		}
+		if i == mostEvents {
+			fmt.Fprintf(out, "  ... and %d more; --json lists all\n", len(events)-i)
+			break
+		}
+		subject := e.Subject
+		if subject != "" {
+			subject = " " + subject
+		}
+		fmt.Fprintf(out, "  %s %s%s: %s\n", e.At.Format(time.DateTime), word, oneLine(subject), oneLine(e.Reason))
 	}
 }

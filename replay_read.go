@@ -49,12 +49,15 @@ type agentsLook struct {
 // maxLooks is far more than anybody recorded: seven years of 2-minute passes.
 const maxLooks = 2_000_000
 
+// shortestReading is "1790546400 0 35.0" and its line's end.
+const shortestReading = 18
+
 // maxLine is the longest line of a recording: a capture may be one line.
 const maxLine = maxCapture
 
 // readRecording reads any of the forms; the content says which it is.
 func (p *program) readRecording(path string) (*recording, error) {
-	in := p.stdin
+	in, size := p.stdin, int64(0)
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
@@ -62,8 +65,11 @@ func (p *program) readRecording(path string) (*recording, error) {
 		}
 		defer f.Close()
 		in = f
+		if info, err := f.Stat(); err == nil {
+			size = info.Size()
+		}
 	}
-	r := &recordingReader{recording: &recording{}, byName: map[string]*cardTrack{}}
+	r := &recordingReader{recording: &recording{}, byName: map[string]*cardTrack{}, room: int(min(size/shortestReading, maxLooks))}
 	if err := r.readAll(in); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -82,6 +88,7 @@ type recordingReader struct {
 	byName map[string]*cardTrack
 	line   int
 	looks  int
+	room   int                     // for so many readings, if that is what they are
 	take   func(text string) error // one line, in the form that was found
 
 	capture strings.Builder // of a trace, so far
@@ -308,6 +315,9 @@ func (r *recordingReader) add(now check.Moment, seen gpu.Seen) {
 	track := r.byName[name]
 	if track == nil {
 		track = &cardTrack{subject: name}
+		if r.form == formReadings {
+			track.looks = make([]cardLook, 0, r.room)
+		}
 		r.byName[name] = track
 		r.cards = append(r.cards, track)
 	}

@@ -92,8 +92,21 @@ type Verdict struct {
 // changes neither, but a streak that was not confirmed for MaxGap, or that was
 // on another boot, is over.
 func Decide(prev State, seen Seen, now check.Moment, limits Limits) (State, Verdict) {
+	next, v, tooLong, tooHot := follow(prev, seen, now, limits)
+	v.Reason = reason(next, seen, limits, tooLong, tooHot)
+	return next, v
+}
+
+// Follow is Decide without the Reason, for whoever goes through years of
+// looks: the words cost more than the decision.
+func Follow(prev State, seen Seen, now check.Moment, limits Limits) (State, Verdict) {
+	next, v, _, _ := follow(prev, seen, now, limits)
+	return next, v
+}
+
+func follow(prev State, seen Seen, now check.Moment, limits Limits) (next State, v Verdict, tooLong, tooHot bool) {
 	r := seen.Reading
-	next := prev.current(now, limits)
+	next = prev.current(now, limits)
 	if next.Paused && seen.Paused == "" {
 		next.endStreak() // what ran during a pause was allowed to
 	}
@@ -115,7 +128,7 @@ func Decide(prev State, seen Seen, now check.Moment, limits Limits) (State, Verd
 		next.endHeat()
 	}
 
-	tooLong, tooHot := next.tripped(limits)
+	tooLong, tooHot = next.tripped(limits)
 	if next.Failed == 0 { // a stop that failed stays due while nothing is known; nothing else trips blindly
 		tooLong, tooHot = tooLong && busy, tooHot && hot
 	}
@@ -133,11 +146,7 @@ func Decide(prev State, seen Seen, now check.Moment, limits Limits) (State, Verd
 		next.Blind = 0
 	}
 
-	v := Verdict{
-		Reason:    reason(next, seen, limits, tooLong, tooHot),
-		Stop:      stop,
-		TellBlind: next.Blind == BlindAfter,
-	}
+	v = Verdict{Stop: stop, TellBlind: next.Blind == BlindAfter}
 	switch {
 	case hot:
 		v.Word, v.State = check.Watch, "hot"
@@ -154,7 +163,7 @@ func Decide(prev State, seen Seen, now check.Moment, limits Limits) (State, Verd
 	case held:
 		v.Word = check.Hold
 	}
-	return next, v
+	return next, v, tooLong, tooHot
 }
 
 // Stopped is the state once the container was seen stopped: should it run
