@@ -79,6 +79,7 @@ type gpuGuard struct {
 	subject string      // the card of this pass
 	next    gpu.State   // what will be remembered of it
 
+	unsaved        bool // it could not be written down, and that was said
 	action, result string
 	wouldRun       [][]string
 }

@@ -19,6 +19,9 @@ func (g *gpuGuard) act() {
 	}
 	running, known, detail := docker.Running(g.ctx, g.Container)
 	switch {
+	case known && !running && g.next.Failed > 0: // it needed longer than a pass waits
+		g.action = "stop"
+		g.seenStopped(nil, "stopped", "after all")
 	case known && !running:
 		g.foreign(detail)
 	case g.next.Foreign && !known:
@@ -66,17 +69,8 @@ func (g *gpuGuard) stop(docker units.Docker) {
 			failure += "; " + killed
 		}
 	}
-	took := fmt.Sprintf("%.1f s", time.Since(began).Seconds())
-
 	if failure == "" {
-		if alert == nil {
-			alert = g.tellStop(verb, why)
-		}
-		alert.rewrite("%s %s (%s)", verb, g.Container, why)
-		g.next = gpu.Stopped(g.next)
-		g.result = "done"
-		g.because(check.Act, "%s %s in %s", verb, g.Container, took)
-		g.log(g.Log, fmt.Sprintf("stop %s %s; %s in %s", g.Container, why, verb, took))
+		g.seenStopped(alert, verb, fmt.Sprintf("in %.1f s", time.Since(began).Seconds()))
 		return
 	}
 	first := false
@@ -87,6 +81,20 @@ func (g *gpuGuard) stop(docker units.Docker) {
 	if first {
 		alert.rewrite("could not stop %s (%s): %s; trying again at every pass", g.Container, why, failure)
 	}
+}
+
+// seenStopped ends the incident. alert is what was written down before the
+// stop, nil if an earlier pass's told of a failure.
+func (g *gpuGuard) seenStopped(alert *told, verb, how string) {
+	why := g.verdict.Reason
+	if alert == nil {
+		alert = g.tellStop(verb, why)
+	}
+	alert.rewrite("%s %s (%s)", verb, g.Container, why)
+	g.log(g.Log, fmt.Sprintf("stop %s %s; %s %s", g.Container, why, verb, how))
+	g.next = gpu.Stopped(g.next)
+	g.result = "done"
+	g.because(check.Act, "%s %s %s", verb, g.Container, how)
 }
 
 // stopped is "" once the container is seen not to run; else why it is not.

@@ -140,9 +140,11 @@ func (g *gpuGuard) remembered() {
 // save writes the state. That it cannot be written keeps nothing from happening.
 func (g *gpuGuard) save() {
 	g.cards = g.cards.drop(g.subject, g.now.BootID)
-	if err := g.dir.Save(g.name+"-busy", gpu.StateHeader, g.cards.lines()); err != nil {
+	err := g.dir.Save(g.name+"-busy", gpu.StateHeader, g.cards.lines())
+	if err != nil && !g.unsaved {
 		g.note("state not saved: %v", err)
 	}
+	g.unsaved = err != nil
 }
 
 // runForLook is the bounded run that check/gpu looks through.
