@@ -100,10 +100,10 @@ func agentsHistoryLine(now check.Moment, seen agents.Seen, v verdict) string {
 	addFlag(&line, "repeated", d.Repeated)
 	addFlag(&line, "dispatch_slow", d.Slow)
 
-	addText(&line, "health", string(h.Class))
+	addUnlike(&line, "health", string(h.Class), "ok")
 	addInt(&line, "health_ms", h.Ms)
 	addText(&line, "health_says", h.Detail)
-	addText(&line, "status", h.Status)
+	addUnlike(&line, "status", h.Status, "running")
 	if h.Task.Known {
 		line.Add("task", h.Task.Text)
 	}
@@ -113,12 +113,10 @@ func agentsHistoryLine(now check.Moment, seen agents.Seen, v verdict) string {
 
 	addFlag(&line, "unasked", !u.Asked)
 	addText(&line, "unit_says", u.Detail)
-	if u.LoadState != "loaded" {
-		line.Add("load", u.LoadState)
-	}
-	addText(&line, "active", u.ActiveState)
-	addText(&line, "sub", u.SubState)
-	addText(&line, "unit_result", u.Result)
+	addUnlike(&line, "load", u.LoadState, "loaded")
+	addUnlike(&line, "active", u.ActiveState, "active")
+	addUnlike(&line, "sub", u.SubState, "running")
+	addUnlike(&line, "unit_result", u.Result, "success")
 	addInt(&line, "pid", int64(u.MainPID))
 	if u.NRestartsKnown {
 		line.Add("restarts", strconv.Itoa(u.NRestarts))
@@ -153,21 +151,18 @@ func parseAgentsHistory(text string) (agentsPast, error) {
 			Protocol: in.text("protocol"), Repeated: in.flag("repeated"), Slow: in.flag("dispatch_slow"),
 		},
 		Health: agents.Health{
-			Class: agents.HealthClass(in.text("health")), Ms: in.int("health_ms"), Detail: in.text("health_says"),
-			Status: in.text("status"), CircuitOpen: in.flag("circuit_open"), Slow: in.flag("health_slow"),
+			Class: agents.HealthClass(in.textOr("health", "ok")), Ms: in.int("health_ms"), Detail: in.text("health_says"),
+			Status: in.textOr("status", "running"), CircuitOpen: in.flag("circuit_open"), Slow: in.flag("health_slow"),
 			Task: agents.Task{Known: in.has("task"), Text: in.text("task"), Ours: in.flag("task_ours")},
 		},
 		Unit: agents.Unit{
-			Asked: !in.flag("unasked"), Detail: in.text("unit_says"), LoadState: "loaded",
-			ActiveState: in.text("active"), SubState: in.text("sub"), Result: in.text("unit_result"),
+			Asked: !in.flag("unasked"), Detail: in.text("unit_says"), LoadState: in.textOr("load", "loaded"),
+			ActiveState: in.textOr("active", "active"), SubState: in.textOr("sub", "running"), Result: in.textOr("unit_result", "success"),
 			MainPID: int(in.int("pid")), NRestarts: int(in.int("restarts")), NRestartsKnown: in.has("restarts"),
 			InactiveExit: uint64(in.int("inactive_exit_us")), ActiveExit: uint64(in.int("active_exit_us")),
 			ExecMainExit: uint64(in.int("exec_exit_us")), Monotonic: uint64(in.int("monotonic_us")),
 		},
 		Process: agents.Process{State: in.text("process"), CPU: in.float("cpu_s"), CPUKnown: in.has("cpu_s")},
-	}
-	if in.has("load") {
-		seen.Unit.LoadState = in.text("load")
 	}
 	return agentsPast{p, seen}, in.err
 }
@@ -176,6 +171,14 @@ func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func addText(line *state.Line, key, value string) {
 	if value != "" {
+		line.Add(key, value)
+	}
+}
+
+// addUnlike leaves out what is as usual: eight agents that are well make most
+// of the file.
+func addUnlike(line *state.Line, key, value, usual string) {
+	if value != usual {
 		line.Add(key, value)
 	}
 }
@@ -212,6 +215,13 @@ func (in *historyPairs) has(key string) bool {
 func (in *historyPairs) text(key string) string {
 	value, _ := in.Get(key)
 	return value
+}
+
+func (in *historyPairs) textOr(key, usual string) string {
+	if value, ok := in.Get(key); ok {
+		return value
+	}
+	return usual
 }
 
 func (in *historyPairs) flag(key string) bool {

@@ -151,8 +151,9 @@ func (s *pass) remember(line string) {
 	}
 }
 
-// historyCap keeps about a month of 2-minute passes of one subject.
-const historyCap = 4 << 20
+// historyCap keeps at least a week of 2-minute passes over eight agents, and
+// three months of a card's.
+const historyCap = 24 << 20
 
 // told is an alert on its way.
 type told struct {

@@ -203,6 +203,20 @@ type event struct {
 	Reason  string    `json:"reason"`
 }
 
+// bounds are the first and the last of n moments; clocks are set back at times.
+func bounds(n int, at func(int) time.Time) (from, to time.Time) {
+	from, to = at(0), at(0)
+	for i := range n {
+		if at(i).Before(from) {
+			from = at(i)
+		}
+		if at(i).After(to) {
+			to = at(i)
+		}
+	}
+	return from, to
+}
+
 // plain writes 1h0m0s as 1h.
 func plain(d time.Duration) string {
 	s := d.String()

@@ -34,10 +34,8 @@ type moment struct {
 }
 
 func replayAgents(rec *recording, limits []agents.Limits) *agentsReplay {
-	r := &agentsReplay{
-		From: rec.passes[0].now.Wall, To: rec.passes[len(rec.passes)-1].now.Wall,
-		Passes: len(rec.passes), Units: rec.units,
-	}
+	r := &agentsReplay{Passes: len(rec.passes), Units: rec.units}
+	r.From, r.To = bounds(len(rec.passes), func(i int) time.Time { return rec.passes[i].now.Wall })
 	for _, l := range limits {
 		r.Trials = append(r.Trials, tryAgents(rec, l))
 	}

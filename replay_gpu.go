@@ -46,9 +46,9 @@ const nearly = 0.75
 func replayCard(track *cardTrack, limits []gpu.Limits) cardReplay {
 	r := cardReplay{
 		Subject: track.subject, Readings: len(track.looks), looks: track.looks,
-		From: track.looks[0].now.Wall, To: track.looks[len(track.looks)-1].now.Wall,
 		Trials: make([]gpuTrial, len(limits)),
 	}
+	r.From, r.To = bounds(len(track.looks), func(i int) time.Time { return track.looks[i].now.Wall })
 	var all sync.WaitGroup
 	for i, l := range limits {
 		all.Go(func() { r.Trials[i] = tryCard(track.looks, l) })

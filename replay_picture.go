@@ -221,7 +221,7 @@ var agentMarks = []struct {
 	state, mark, meaning string
 }{
 	{agents.Healthy, ".", ""}, {agents.Stopped, "-", "stopped"}, {agents.Starting, "~", "starting"},
-	{"restarted", ",", "after a restart: would not have happened"},
+	{"restarted", "=", "after a restart: would not have happened"},
 	{agents.Blind, "?", "unknown"}, {agents.Busy, "b", "busy"}, {agents.Suspect, "s", "suspect"}, {agents.Overloaded, "o", "overloaded"},
 	{agents.Faulty, "f", "faulty"}, {agents.Impostor, "i", "impostor"}, {agents.CrashLoop, "c", "crash loop"},
 	{agents.Down, "D", "down"}, {agents.Wedged, "W", "wedged"}, {agents.Frozen, "F", "frozen"}, {"restart", "R", "restart"},
@@ -348,7 +348,7 @@ func (r cardReplay) write(out *strings.Builder, pic picture) {
 func (r agentsReplay) write(out *strings.Builder, pic picture) {
 	fmt.Fprintf(out, "%d agents: %d passes, %s to %s (%s)\n", len(r.Units), r.Passes, r.From.Format(minuteLayout), r.To.Format(minuteLayout), stretch(r.To.Sub(r.From)))
 	for _, t := range r.Trials {
-		fmt.Fprintf(out, "\n%s: %d restarts, %d deaf spells ended by themselves, %d incidents\n", t.label(), len(t.Restarts), len(t.NearMisses), len(t.Incidents))
+		fmt.Fprintf(out, "\n%s: %s, %s ended by themselves, %s to tell\n", t.label(), count(len(t.Restarts), "restart"), count(len(t.NearMisses), "deaf spell"), count(len(t.Incidents), "incident"))
 		if !pic.off {
 			out.WriteString(pic.agents(r, t))
 		}

@@ -142,12 +142,13 @@ func (r *recordingReader) readLine(text string) error {
 		r.form, r.take, r.at = formCaptures, r.takeCapture, epoch
 		return nil
 	}
-	trimmed := strings.TrimSpace(text)
-	if r.form != formCaptures && (trimmed == "" || trimmed[0] == '#') {
-		return nil
+	if r.form != formCaptures {
+		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
+			return nil
+		}
 	}
 	if r.take == nil {
-		r.take = r.formOf(trimmed)
+		r.take = r.formOf(text)
 	}
 	bad := errors.New("no reading (epoch busy junction), no history and no trace of captures (# epoch)")
 	if r.take != nil {
