@@ -195,9 +195,11 @@ func (a *agentsPass) verdict(g agents.Standing) verdict {
 // say prepares the report: a line an agent, and the sweep last.
 func (a *agentsPass) say() {
 	a.report.Verdicts = a.results
+	var lines []string
 	for i, g := range a.course.Agents {
-		a.remember(agentsHistoryLine(a.now, g.Seen, a.results[i]))
+		lines = append(lines, agentsHistoryLine(a.now, g.Seen, a.results[i]))
 	}
+	a.remember(lines...)
 	if a.all {
 		for i, g := range a.course.Agents {
 			a.results[i].Reason += times(g.Seen)

@@ -141,13 +141,17 @@ func (s *pass) log(path, line string) {
 	}
 }
 
-// remember appends a line to the pass's history in the state directory.
-func (s *pass) remember(line string) {
+// remember appends lines to the pass's history in the state directory. Without
+// it the pass goes on: only replay will lack it.
+func (s *pass) remember(lines ...string) {
 	if s.dryRun {
 		return
 	}
-	if err := state.AppendCapped(s.dir.Path(s.name+"-history"), line, historyCap); err != nil {
-		s.note("history: %v", err)
+	for _, line := range lines {
+		if err := state.AppendCapped(s.dir.Path(s.name+"-history"), line, historyCap); err != nil {
+			s.note("history: %v", err)
+			return
+		}
 	}
 }
 
