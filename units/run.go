@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -89,9 +90,11 @@ func Run(ctx context.Context, c Command) Result {
 	select {
 	case <-child.started:
 	case <-timeout.C:
+		child.givenUp.Store(true)
 		r.TimedOut, r.Err, r.Took = true, errLoading, time.Since(begin)
 		return r
 	case <-ctx.Done():
+		child.givenUp.Store(true)
 		r.TimedOut, r.Err, r.Took = true, context.Cause(ctx), time.Since(begin)
 		return r
 	}
@@ -156,6 +159,7 @@ type child struct {
 	startTicks     uint64
 	stdout, stderr *head
 	started, ended chan struct{}
+	givenUp        atomic.Bool // nobody waits for it to start any more: it must not
 }
 
 func newChild(c Command) *child {
@@ -179,6 +183,9 @@ func (ch *child) run() {
 	ch.pid = ch.cmd.Process.Pid
 	ch.startTicks, _ = startTicks(ch.pid)
 	close(ch.started)
+	if ch.givenUp.Load() {
+		ch.signal(unix.SIGKILL)
+	}
 
 	// First see the leader's end without reaping it: as long as it is a
 	// zombie its number can't be given to anybody else, and the rest of its
@@ -204,6 +211,9 @@ func (ch *child) start() error {
 		return cmd.Err
 	}
 	touch(cmd.Path)
+	if ch.givenUp.Load() {
+		return errLoading
+	}
 	if len(ch.command.Env) > 0 {
 		cmd.Env = append(os.Environ(), ch.command.Env...)
 	}

@@ -87,7 +87,7 @@ func mountSilent(t *testing.T, onOpen bool) (path string, asked chan struct{}) {
 // costs Timeout + Grace + a moment, and is recognised as long as it lives.
 func TestRunLeavesBehindWhatSitsInTheKernel(t *testing.T) {
 	file, asked := mountSilent(t, false)
-	r := Run(context.Background(), Command{Argv: []string{"cat", file}, Timeout: 2 * time.Second, Grace: 300 * time.Millisecond})
+	r := Run(context.Background(), Command{Argv: []string{"cat", file}, Timeout: 3 * time.Second, Grace: 300 * time.Millisecond})
 	select {
 	case <-asked:
 	default:
@@ -107,7 +107,7 @@ func TestRunLeavesBehindWhatSitsInTheKernel(t *testing.T) {
 // A program whose file does not answer blocks before there is a process.
 func TestRunOfAProgramThatCannotBeLoaded(t *testing.T) {
 	file, _ := mountSilent(t, true)
-	r := Run(context.Background(), Command{Argv: []string{file}, Timeout: 1 * time.Second})
+	r := Run(context.Background(), Command{Argv: []string{file}, Timeout: time.Second})
 	if !r.TimedOut || r.PID != 0 || r.Took > 15*time.Second || !strings.Contains(r.Failure(), "could not be loaded in 1 s") {
 		t.Fatalf("%q: %+v", r.Failure(), r)
 	}

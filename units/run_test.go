@@ -103,7 +103,7 @@ func misbehave(t *testing.T, what string) Command {
 // short makes a command's time be up soon, but not before the child is
 // running on a loaded machine.
 func (c Command) short() Command {
-	c.Timeout, c.Grace = 1500*time.Millisecond, 300*time.Millisecond
+	c.Timeout, c.Grace = 3*time.Second, 300*time.Millisecond
 	return c
 }
 
@@ -170,7 +170,7 @@ func TestRunEndsWhatDoesNot(t *testing.T) {
 			if !r.TimedOut || r.Left || r.Signal != tc.signal || r.Code != tc.code || string(r.Stdout) != tc.stdout {
 				t.Errorf("got %+v, stdout %q", r, r.Stdout)
 			}
-			if !strings.HasSuffix(r.Failure(), ": no end in 1.5 s") {
+			if !strings.HasSuffix(r.Failure(), ": no end in 3 s") {
 				t.Errorf("Failure() = %q", r.Failure())
 			}
 			if Alive(r.PID, r.StartTicks) {
