@@ -86,6 +86,7 @@ func mountSilent(t *testing.T, onOpen bool) (path string, asked chan struct{}) {
 // A child that sits in the kernel is killed, then left behind and named: it
 // costs Timeout + Grace + a moment, and is recognised as long as it lives.
 func TestRunLeavesBehindWhatSitsInTheKernel(t *testing.T) {
+	t.Parallel()
 	file, asked := mountSilent(t, false)
 	r := Run(context.Background(), Command{Argv: []string{"cat", file}, Timeout: 3 * time.Second, Grace: 300 * time.Millisecond})
 	select {
@@ -106,6 +107,7 @@ func TestRunLeavesBehindWhatSitsInTheKernel(t *testing.T) {
 
 // A program whose file does not answer blocks before there is a process.
 func TestRunOfAProgramThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
 	file, _ := mountSilent(t, true)
 	r := Run(context.Background(), Command{Argv: []string{file}, Timeout: time.Second})
 	if !r.TimedOut || r.PID != 0 || r.Took > 15*time.Second || !strings.Contains(r.Failure(), "could not be loaded in 1 s") {

@@ -151,6 +151,7 @@ func TestRunSaysWhatHappened(t *testing.T) {
 }
 
 func TestRunEndsWhatDoesNot(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		what, signal, stdout string
 		code                 int
@@ -181,6 +182,7 @@ func TestRunEndsWhatDoesNot(t *testing.T) {
 }
 
 func TestRunEndsWithThePass(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(500*time.Millisecond, cancel)
 	r := Run(ctx, misbehave(t, "hang"))
