@@ -156,9 +156,9 @@ func (p *program) agentsSection(cfg config, dir *state.Dir, now check.Moment) se
 	for unit := range memory.fleet.Frozen {
 		known[unit] = true
 	}
-	rows := [][]string{{"UNIT", "STATE", "WORK SEEN", "DEAD PROBES", "TASK", "LAST RESTART", "ATTEMPTS", "NOTE"}}
+	rows := [][]string{{"UNIT", "STATE", "WORK SEEN", "DEAD PROBES", "TASK", "LAST RESTART", "NEXT FREE", "ATTEMPTS", "NOTE"}}
 	for _, unit := range slices.Sorted(maps.Keys(known)) {
-		rows = append(rows, agentRow(unit, memory, now))
+		rows = append(rows, agentRow(unit, memory, a.limits(), now))
 	}
 	s.tables = []table{{"agents", rows}}
 	if storm := memory.fleet.Storm; storm != (agents.Storm{}) {
@@ -172,20 +172,24 @@ func (p *program) agentsSection(cfg config, dir *state.Dir, now check.Moment) se
 	return s
 }
 
-func agentRow(unit string, memory *agentsMemory, now check.Moment) []string {
-	row := []string{unit, "-", "-", "-", "-", "-", "-", "-"}
+func agentRow(unit string, memory *agentsMemory, limits agents.Limits, now check.Moment) []string {
+	row := []string{unit, "-", "-", "-", "-", "-", "now", "-", "-"}
 	if st, ok := memory.agents[unit]; ok {
-		row[1], row[2], row[3] = orDash(st.State), since(now, st.Since, st.BootID), fmt.Sprint(st.Dead)
+		row[1], row[2], row[3] = orDash(st.State), st.Evidence.Phrase()+" "+since(now, st.Since, st.BootID), fmt.Sprint(st.Dead)
 		row[4] = "not known"
 		if st.Task.Known {
 			row[4] = orDash(oneLine(st.Task.Text))
 		}
 	}
 	if tried, ok := memory.fleet.Attempts[unit]; ok {
-		row[5], row[6] = onDate(tried.Epoch, now), fmt.Sprint(tried.Count)
+		row[5], row[7] = onDate(tried.Epoch, now), fmt.Sprint(tried.Count)
+		if left := memory.fleet.Free(unit, now, limits); left > 0 {
+			row[6] = "in " + seconds(left)
+		}
 	}
 	if z, ok := memory.fleet.Frozen[unit]; ok {
-		row[7] = fmt.Sprintf("frozen since %s: %s; 'tickdog thaw %s' lifts that", onDate(z.Epoch, now), oneLine(z.Reason), unit)
+		row[6] = "never"
+		row[8] = fmt.Sprintf("frozen since %s: %s; 'tickdog thaw %s' lifts that", onDate(z.Epoch, now), oneLine(z.Reason), unit)
 	}
 	return row
 }

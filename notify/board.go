@@ -44,13 +44,11 @@ func (b board) Send(ctx context.Context, a Alert) error {
 	return post(ctx, b.url+"/reports", header, body.String())
 }
 
-// content is title and text in one, for a reader that shows one field.
+// content is the text: the board shows one field and who reports, so a title
+// has nothing to add to it.
 func content(a Alert) string {
-	switch {
-	case a.Title == "" || strings.HasPrefix(a.Text, a.Title):
-		return a.Text
-	case a.Text == "":
+	if a.Text == "" {
 		return a.Title
 	}
-	return a.Title + "\n" + a.Text
+	return a.Text
 }

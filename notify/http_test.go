@@ -130,7 +130,7 @@ func TestBoardRequest(t *testing.T) {
 		{NewBoard(url+"/", "a2a-selfheal", "lab"), Alert{Title: "restarted <nova>", Text: "restarted <nova>; answering", Kind: "alert"},
 			map[string]string{"agent": "a2a-selfheal", "kind": "alert", "content": "restarted <nova>; answering", "project": "lab"}},
 		{NewBoard(url, "", ""), Alert{Name: "mi50-watchdog", Title: "head", Text: "body"},
-			map[string]string{"agent": "mi50-watchdog", "kind": "report", "content": "head\nbody", "project": ""}},
+			map[string]string{"agent": "mi50-watchdog", "kind": "report", "content": "body", "project": ""}},
 		{NewBoard(url, "", ""), Alert{Name: "n", Title: "head"},
 			map[string]string{"agent": "n", "kind": "report", "content": "head", "project": ""}},
 	} {

@@ -134,11 +134,13 @@ const (
 	EvidenceCPU      Evidence = "cpu"      // soft: CPU was used
 )
 
-// signs are the kinds of evidence as a person reads them.
 var signs = map[Evidence]string{
 	EvidenceSeen: "first seen", EvidenceAnswered: "answered", EvidenceProcess: "started",
 	EvidenceTask: "changed", EvidenceCPU: "used CPU",
 }
+
+// Phrase is the evidence as a person reads it before "40 s ago".
+func (e Evidence) Phrase() string { return orElse(signs[e], signs[EvidenceSeen]) }
 
 // State is what is remembered of one agent between passes. All stamps are
 // CLOCK_BOOTTIME in seconds and count only on the boot BootID; 0 is never.
@@ -406,7 +408,7 @@ func (s *State) deaf(seen Seen, now check.Moment, limits Limits) Verdict {
 		when = next
 	}
 	at := now.Wall.Add(seconds(when - now.Boot)).Format(time.TimeOnly)
-	sign := orElse(signs[s.Evidence], signs[EvidenceSeen]) + " " + span(age) + " ago"
+	sign := s.Evidence.Phrase() + " " + span(age) + " ago"
 	switch {
 	case busy && s.Evidence == EvidenceTask:
 		return Verdict{Busy, check.Watch, fmt.Sprintf("%s, but %s %s; would be wedged at %s if nothing moves", what, task, sign, at)}
