@@ -51,7 +51,7 @@ func (a *agentsPass) restart(i int, probe bool) agents.Outcome {
 		v.Verdict, v.Reason = check.Hold, fmt.Sprintf("%s; but now systemd cannot be asked: %v", g.Alone.Reason, err)
 		return agents.Left
 	}
-	if is := agents.Recheck(g, again, a.now, a.limits); is.Verdict != check.Act {
+	if is := agents.Recheck(g, again, a.later(), a.limits); is.Verdict != check.Act {
 		v.State, v.Verdict, v.Reason = is.State, is.Verdict, "left alone when its turn came: "+is.Reason
 		return agents.Left
 	}
