@@ -73,18 +73,18 @@ func (p *program) replay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	wrong := []string{"gate", "busy-cap"}
+	wrong, of := []string{"gate", "busy-cap"}, formAgents
 	if rec.form == formAgents {
-		wrong = []string{"max-busy", "hot-at", "hot-checks", "card"}
+		wrong, of = []string{"max-busy", "hot-at", "hot-checks", "card"}, "a GPU's readings"
 	}
 	for _, flag := range wrong {
 		if c.IsSet(flag) {
-			return fmt.Errorf("--%s: %s is a %s", flag, path, rec.form)
+			return fmt.Errorf("--%s is for %s; %s holds %s", flag, of, path, rec.form)
 		}
 	}
 	r := replayReport{File: path, Form: rec.form}
 	if rec.unread > 0 {
-		r.Note = fmt.Sprintf("%d lines could not be read; the first: %s:%s", rec.unread, path, rec.firstBad)
+		r.Note = fmt.Sprintf("%s could not be read; the first: %s:%s", count(rec.unread, "line"), path, rec.firstBad)
 	}
 	if rec.form == formAgents {
 		trials, err := agentsTrials(cfg.Agents, c)

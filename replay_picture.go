@@ -108,14 +108,8 @@ func (t timeline) axis() string {
 	if t.from.Format(time.DateOnly) != t.to.Format(time.DateOnly) {
 		layout = "01-02 15:04"
 	}
-	marks := t.blank(' ')
-	put := func(column int, text string) {
-		for i, r := range text {
-			if column+i < len(marks) {
-				marks[column+i] = r
-			}
-		}
-	}
+	marks := append(t.blank(' '), []rune(strings.Repeat(" ", len(layout)))...) // a short one shows its beginning all the same
+	put := func(column int, text string) { copy(marks[column:], []rune(text)) }
 	every := len(layout) + 8
 	last := t.width - len(layout)
 	for column := 0; column == 0 || column+every <= last; column += every {

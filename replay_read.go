@@ -168,8 +168,8 @@ func (r *recordingReader) readLine(text string) error {
 
 const (
 	formReadings = "readings"
-	formCaptures = "trace of captures"
-	formGPU      = "GPU history"
+	formCaptures = "a trace of captures"
+	formGPU      = "a GPU's history"
 	formAgents   = "agents' history"
 )
 
