@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -126,16 +125,17 @@ func (a *agentsPass) restartUnit(unit string, seen agents.Seen) (failure string)
 func (a *agentsPass) settle(i int) (trouble string) {
 	const pause = 250 * time.Millisecond
 	subject := a.subject(i)
-	ctx, end := context.WithTimeout(a.ctx, a.conf.Settle)
-	defer end()
-	for {
-		h := a.prober.Health(ctx, subject)
+	for began := time.Now(); ; {
+		h := a.prober.Health(a.ctx, subject)
 		if h.Class == agents.HealthOK {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if time.Since(began) >= a.conf.Settle {
 			return fmt.Sprintf("no good health in %s (%s)", seconds(a.conf.Settle), h.Detail)
+		}
+		select {
+		case <-a.ctx.Done():
+			return "the pass was told to end"
 		case <-time.After(pause):
 		}
 	}
