@@ -533,8 +533,8 @@ where it all lies, to be read or deleted.`,
 				return err
 			}
 			now, l := p.moment(), p.viewLoops(cfg.StateDir)
-			s, how := l.load(run, now)
-			r := l.shown(s, run, loop.Key(run), how == known, l.halted(run), now)
+			s, file := l.load(run, now)
+			r := l.shown(s, run, loop.Key(run), file.how == known, l.halted(run), now)
 			if err := p.printJSON(r); err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"tickdog/check"
 	"tickdog/check/loop"
 
 	"github.com/BurntSushi/toml"
@@ -262,7 +263,7 @@ func (e hookEvent) fingerprint() string {
 }
 
 // seen is what the event means to the policy; nothing if it means nothing.
-func (e hookEvent) seen(now time.Time) []loop.Seen {
+func (e hookEvent) seen(now func() check.Moment) []loop.Seen {
 	switch e.name {
 	case "PreToolUse", "BeforeTool", "action", "":
 		if fingerprint := e.fingerprint(); fingerprint != "" {
@@ -287,7 +288,7 @@ func (e hookEvent) seen(now time.Time) []loop.Seen {
 	case "Stop", "SubagentStop", "AfterAgent", "answered":
 		return []loop.Seen{loop.Answered{}}
 	case "StopFailure", "failure":
-		return []loop.Seen{e.failure(now)}
+		return []loop.Seen{e.failure(now().Wall)}
 	}
 	return nil
 }
@@ -345,7 +346,7 @@ func (e hookEvent) failure(now time.Time) loop.Failed {
 func (p *program) judge(e hookEvent, config string) (loop.Verdict, error) {
 	proceed := loop.Verdict{Action: loop.Proceed}
 	run := e.run()
-	seen := e.seen(p.moment().Wall)
+	seen := e.seen(p.moment)
 	if run == "" || len(run) > maxRunID || len(seen) == 0 {
 		return proceed, nil
 	}

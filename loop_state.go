@@ -98,19 +98,19 @@ func (l *loops) decide(ctx context.Context, run string, patience time.Duration, 
 	}
 	now := l.moment() // only now: others may have decided while we waited
 	limits.Halted = l.halted(run)
-	was, how := on.load(run, now)
+	was, file := on.load(run, now)
 	is := was
 	for _, s := range seen {
 		is, v = loop.Decide(is, s, now, limits)
 	}
-	kept = !on.dir.ViewOnly() && how != unreadable
-	if kept && (how == setAside || !reflect.DeepEqual(was, is)) {
-		if err := on.save(is); err != nil {
+	kept = !on.dir.ViewOnly() && file.how != unreadable
+	if kept && (file.how == setAside || !reflect.DeepEqual(was, is)) {
+		if err := on.keep(was, is, file, seen, v); err != nil {
 			l.forget(err)
 			return v, false
 		}
 	}
-	if kept && how == fresh {
+	if kept && file.how == fresh {
 		// A new run is the moment to forget old ones: rare, and if it fails
 		// the next one tries again.
 		on.collect(now, pruning{older: keepRuns, frozenOlder: keepFrozen, most: 20, skip: loop.Key(run)})
@@ -125,13 +125,16 @@ func (l *loops) forget(why error) {
 func (l *loops) view() *loops { return &loops{program: l.program, dir: state.View(l.dir.Path(""))} }
 
 // found is how a run's file was found.
-type found int
+type found struct {
+	how   int
+	added int // how often something was added to it since it was last written
+}
 
 const (
-	fresh      found = iota // none: a new run
-	known                   // read
-	setAside                // could not be understood and was moved out of the way
-	unreadable              // could not be read, and is still there
+	fresh      = iota // none: a new run
+	known             // read
+	setAside          // could not be understood and was moved out of the way
+	unreadable        // could not be read, and is still there
 )
 
 // load reads a run. One that cannot be understood is set aside, said once, and
@@ -142,9 +145,9 @@ func (l *loops) load(run string, now check.Moment) (loop.State, found) {
 	got := l.dir.Load(loop.Key(run), now, r.line)
 	switch {
 	case !got.Found:
-		return loop.State{Run: run}, fresh
+		return loop.State{Run: run}, found{}
 	case got.Bad == "":
-		return r.run, known
+		return r.run, found{known, r.runs - 1}
 	}
 	how, where := unreadable, ""
 	if got.SetAside != "" {
@@ -153,10 +156,45 @@ func (l *loops) load(run string, now check.Moment) (loop.State, found) {
 	fmt.Fprintf(l.stderr, "tickdog: %s: %s%s; the run starts afresh\n", l.dir.Path(loop.Key(run)), got.Bad, where)
 	s := loop.State{Run: run, Episode: max(r.run.Episode, 1), Created: now.Epoch(), Updated: now.Epoch()}
 	s.Frozen = r.run.Frozen
-	return s, how
+	return s, found{how: how}
 }
 
-const runHeader = "what which key=value ...: one run of an agent's loop; deleting this file forgets its streak, its tail and its freeze"
+// maxAdded is how much is added to a file before it is written anew: as long as
+// that is quicker to read than to write.
+const maxAdded = 32
+
+// keep writes down what has become of a run. What a hook sees of an agent that
+// does well is only added to the file: that costs a tenth of writing it anew.
+func (l *loops) keep(was, is loop.State, file found, seen []loop.Seen, v loop.Verdict) error {
+	if l.quick && file.how == known && file.added < maxAdded && v.Action == loop.Proceed && is.Pause == was.Pause {
+		if l.dir.Append(loop.Key(is.Run), addedLines(was, is, seen, v)) == nil {
+			return nil
+		}
+	}
+	return l.save(is)
+}
+
+// addedLines are what to add to a run's file after what was seen, if that was
+// nothing that ends the run or lets it wait.
+func addedLines(was, is loop.State, seen []loop.Seen, v loop.Verdict) (lines []string) {
+	for _, s := range seen {
+		switch s := s.(type) {
+		case loop.Acted:
+			if is.Actions == was.Actions { // seen before
+				continue
+			}
+			lines = append(lines, actionLine(is.Tail[len(is.Tail)-1]))
+			if s.Event != "" {
+				lines = append(lines, answerLine(v, []string{s.Event}))
+			}
+		case loop.Resulted:
+			lines = append(lines, newLine("result", s.Fingerprint).opt("event", s.Event).text("result", s.Result).String())
+		}
+	}
+	return append(lines, firstLine(is))
+}
+
+const runHeader = "what which key=value ..., a later line counts: one run of an agent's loop; deleting this file forgets its streak, its tail and its freeze"
 
 func (l *loops) save(s loop.State) error {
 	dir := l.dir
@@ -169,11 +207,7 @@ func (l *loops) save(s loop.State) error {
 // runLines writes a run as a person reads it: each line names a thing, then
 // which one.
 func runLines(s loop.State) []string {
-	lines := []string{newLine("run", loop.Key(s.Run)).
-		text("id", shortID(s.Run)).num("episode", s.Episode).
-		num("created_epoch", int(s.Created)).num("updated_epoch", int(s.Updated)).
-		num("actions", s.Actions).num("steers", s.Steers).num("provider_failures", s.ProviderFailures).
-		num("corrections", s.Corrections).num("streak", s.Streak).String()}
+	lines := []string{firstLine(s)}
 	if s.Frozen != nil {
 		lines = append(lines, newLine("frozen", epoch(s.Frozen.Epoch)).
 			text("reason", s.Frozen.Reason).opt("code", s.Frozen.Code).opt("subject", s.Frozen.Subject).
@@ -190,7 +224,7 @@ func runLines(s loop.State) []string {
 		lines = append(lines, newLine("thaw", epoch(t.Epoch)).text("why", t.Why).String())
 	}
 	for _, a := range s.Tail {
-		lines = append(lines, newLine("action", a.Fingerprint).opt("event", a.Event).opt("result", a.Result).String())
+		lines = append(lines, actionLine(a))
 	}
 	// Most events got the same answer as the one before: they share a line.
 	for i := 0; i < len(s.Events); {
@@ -198,16 +232,33 @@ func runLines(s loop.State) []string {
 		for ; i < len(s.Events) && s.Events[i].Verdict == v; i++ {
 			ids = append(ids, s.Events[i].ID)
 		}
-		line := newLine("answer", string(v.Action)).
-			num("corrections", v.Corrections).num("provider_failures", v.ProviderFailures).
-			opt("reason", v.Reason).opt("code", v.Code).opt("subject", v.Subject).opt("text", v.Text)
-		if v.UntilMS != 0 {
-			line = line.num("until_ms", int(v.UntilMS))
-		}
-		// Ids need no quotes (see eventID), and there are many.
-		lines = append(lines, line.String()+" events="+strings.Join(ids, ","))
+		lines = append(lines, answerLine(v, ids))
 	}
 	return lines
+}
+
+func firstLine(s loop.State) string {
+	return newLine("run", loop.Key(s.Run)).
+		text("id", shortID(s.Run)).num("episode", s.Episode).
+		num("created_epoch", int(s.Created)).num("updated_epoch", int(s.Updated)).
+		num("actions", s.Actions).num("steers", s.Steers).num("provider_failures", s.ProviderFailures).
+		num("corrections", s.Corrections).num("streak", s.Streak).String()
+}
+
+func actionLine(a loop.Action) string {
+	return newLine("action", a.Fingerprint).opt("event", a.Event).opt("result", a.Result).String()
+}
+
+// answerLine is what was answered to these events. Their ids need no quotes
+// (see eventID), and there are many.
+func answerLine(v loop.Verdict, ids []string) string {
+	line := newLine("answer", string(v.Action)).
+		num("corrections", v.Corrections).num("provider_failures", v.ProviderFailures).
+		opt("reason", v.Reason).opt("code", v.Code).opt("subject", v.Subject).opt("text", v.Text)
+	if v.UntilMS != 0 {
+		line = line.num("until_ms", int(v.UntilMS))
+	}
+	return line.String() + " events=" + strings.Join(ids, ",")
 }
 
 // shortID keeps a monstrous id from filling the file; the key says which run it is.
@@ -252,9 +303,10 @@ func (l runLine) stamp(key string, s loop.Stamp) runLine {
 
 // runReader reads the lines of a run's file.
 type runReader struct {
-	run loop.State // without its id
-	id  string     // as the file shows it
-	err error      // of the line at hand
+	run  loop.State // without its id
+	id   string     // as the file shows it
+	runs int        // lines that say so
+	err  error      // of the line at hand
 }
 
 func (r *runReader) line(text string) error {
@@ -266,6 +318,7 @@ func (r *runReader) line(text string) error {
 	get := func(key string) string { v, _ := l.Get(key); return v }
 	switch which := l.Columns[1]; l.Columns[0] {
 	case "run":
+		r.runs++
 		r.id = get("id")
 		r.run.Episode = max(1, r.int("episode", get("episode")))
 		r.run.Created = int64(r.int("created_epoch", get("created_epoch")))
@@ -292,6 +345,10 @@ func (r *runReader) line(text string) error {
 		r.run.Thaws = append(r.run.Thaws, loop.Thaw{Epoch: int64(r.int("epoch", which)), Why: get("why")})
 	case "action":
 		r.run.Tail = append(r.run.Tail, loop.Action{Fingerprint: which, Event: get("event"), Result: get("result")})
+	case "result":
+		// What it does to the tail is the policy's business.
+		seen := loop.Resulted{Event: get("event"), Fingerprint: which, Result: get("result")}
+		r.run, _ = loop.Decide(r.run, seen, check.Moment{Wall: time.Unix(r.run.Updated, 0)}, loop.Limits{})
 	case "answer":
 		v := loop.Verdict{
 			Action: loop.Next(which), Text: get("text"), Reason: get("reason"),
