@@ -56,11 +56,20 @@ type timeline struct {
 func (pic picture) timeline(from, to time.Time, moments int, labels ...string) timeline {
 	t := timeline{picture: pic, from: from, to: to}
 	for _, l := range labels {
-		t.label = max(t.label, utf8.RuneCountInString(l))
+		t.label = max(t.label, utf8.RuneCountInString(short(l)))
 	}
 	const right = 10 // for the scale behind a row
 	t.width = max(1, min(pic.columns-t.label-2-right, moments))
 	return t
+}
+
+// short is a label that leaves room for the picture.
+func short(label string) string {
+	const most = 40
+	if runes := []rune(oneLine(label)); len(runes) > most {
+		return string(runes[:most-3]) + "..."
+	}
+	return oneLine(label)
 }
 
 // column is where a moment stands.
@@ -76,6 +85,7 @@ func (t timeline) column(at time.Time) int {
 // row is a line of the picture: what stands on the left, a mark a column, what
 // stands on the right.
 func (t timeline) row(label string, marks []rune, right string) string {
+	label = short(label)
 	pad := strings.Repeat(" ", t.label-utf8.RuneCountInString(label))
 	return strings.TrimRight("  "+label+pad+"  "+string(marks)+"  "+right, " ") + "\n"
 }
