@@ -190,49 +190,45 @@ func isUnit(word string) bool {
 // Its Temp is unlabelled, so there is no junction in it.
 func readAmdTable(text string) (cards []*shown, problem string) {
 	var found samples
-	var upper, lower []string // the names right of the middle, on the first and second line
-	var first struct {
-		address string
-		values  []string
-	}
+	var upper, lower []string // the names right of the middle, on the first and the second line
+	var values []string       // below the upper ones
+	address := ""
 	for line := range lines(text) {
 		left, right, ok := boxHalves(line)
-		if !ok {
-			continue
-		}
-		names := boxCells(right)
-		switch words := strings.Fields(left); {
-		case len(words) == 0:
+		words, cells := strings.Fields(left), boxCells(right)
+		switch {
+		case !ok || len(words) == 0:
 		case words[0] == "BDF":
-			upper = names
+			upper = cells
 		case words[0] == "GPU":
-			lower = names
-		case upper == nil || lower == nil:
+			lower = cells
 		case PCIAddress(words[0]) != "":
-			first.address, first.values = PCIAddress(words[0]), names
-		case first.address != "" && digits(words[0]):
-			if len(first.values) == len(upper) && len(names) == len(lower) {
+			address, values = PCIAddress(words[0]), cells
+		case address != "" && digits(words[0]):
+			if len(values) == len(upper) && len(cells) == len(lower) {
 				c := found.card(words[0], "row")
-				c.address = first.address
-				for i, name := range upper {
-					switch name {
-					case "Temp":
-						c.heat(unitOnly(first.values[i], isCelsius))
-					case "Power-Usage":
-						usage, _, _ := strings.Cut(first.values[i], "/")
-						c.draws(measure(usage, isWatt))
-					}
-				}
-				for i, name := range lower {
-					if name == "GFX-Uti" {
-						c.busy.put(names[i], unitOnly(names[i], isPercent))
-					}
-				}
+				c.address = address
+				c.amdTableRow(upper, values)
+				c.amdTableRow(lower, cells)
 			}
-			first.address = ""
+			address = ""
 		}
 	}
 	return found.cards(), ""
+}
+
+func (c *shown) amdTableRow(names, values []string) {
+	for i, name := range names {
+		switch value := values[i]; name {
+		case "GFX-Uti":
+			c.busy.put(value, unitOnly(value, isPercent))
+		case "Temp":
+			c.heat(unitOnly(value, isCelsius))
+		case "Power-Usage":
+			usage, _, _ := strings.Cut(value, "/")
+			c.draws(measure(usage, isWatt))
+		}
+	}
 }
 
 // boxHalves splits "| left | right |"; a line that lacks its end is no row.
