@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,11 +35,19 @@ type agentsPass struct {
 	conf      agentsConfig
 	limits    agents.Limits
 	systemctl units.Systemctl
-	prober    agents.Prober
+	prober    prober
 	memory    *agentsMemory
 	course    agents.Course
 	results   []verdict    // one an agent, in the order of the configuration
 	healed    map[int]bool // restarted, and answering again
+}
+
+// prober is what looks at agents: [agents.Prober], or a test's world.
+type prober interface {
+	Look(ctx context.Context, subjects []agents.Agent, units map[string]map[string]string) []agents.Seen
+	Health(ctx context.Context, a agents.Agent) agents.Health
+	Dispatch(ctx context.Context, a agents.Agent) agents.Dispatch
+	Process(pid int) agents.Process
 }
 
 // agents is the pass: lock, load, look, decide, save → act → tell.
@@ -65,13 +74,18 @@ func (p *program) agents(c *cli.Context) error {
 		s.report.Reason = "no [[agents.agent]] is configured; nothing to look at"
 		return s.finish(true)
 	}
-	a.memory.load(s.now, a.units(), s.note)
+	a.run()
+	return s.finish(true)
+}
+
+// run is the pass behind its lock: load, look, decide, save → act → tell.
+func (a *agentsPass) run() {
+	a.memory.load(a.now, a.units(), a.note)
 	seen := a.look()
 	incidents := a.decide(seen)
 	a.save(incidents)
 	a.act()
 	a.say()
-	return s.finish(true)
 }
 
 func newAgentsPass(s *pass) *agentsPass {

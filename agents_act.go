@@ -105,7 +105,7 @@ func (a *agentsPass) lookAgain(i int, probe bool) (agents.Seen, error) {
 	}
 	again := g.Seen
 	again.Unit = agents.ReadUnit(shown[g.Unit], again.Unit.Monotonic)
-	again.Process.State = agents.ReadProcess(a.prober.Proc, again.Unit.MainPID).State
+	again.Process.State = a.prober.Process(again.Unit.MainPID).State
 	return again, nil
 }
 

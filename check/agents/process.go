@@ -11,6 +11,9 @@ import (
 // every architecture that Go runs on.
 const ticksPerSecond = 100
 
+// Process is [ReadProcess] where the prober finds /proc.
+func (p Prober) Process(pid int) Process { return ReadProcess(p.Proc, pid) }
+
 // ReadProcess reads the state letter and the CPU time of a process from
 // proc/PID/stat. What cannot be read is unknown.
 func ReadProcess(proc string, pid int) Process {
