@@ -601,12 +601,16 @@ Exit status 1 if nothing is known of such a run.`,
 			if why == "" {
 				return errors.New("loop thaw needs --why TEXT")
 			}
-			l, err := p.openRuns(c)
+			cfg, err := p.loadConfig(c)
 			if err != nil {
 				return err
 			}
-			if !l.exists(loop.Key(run)) {
+			if !p.viewLoops(cfg.StateDir).exists(loop.Key(run)) {
 				return fmt.Errorf("nothing is known of a run %q; 'tickdog loop list' lists them", run)
+			}
+			l, err := p.openLoops(cfg.StateDir)
+			if err != nil {
+				return err
 			}
 			v, kept := l.decide(c.Context, run, patience, loop.Limits{}, loop.Thawed{Why: why})
 			if !kept {

@@ -63,19 +63,20 @@ func (p *program) run(args []string) int {
 // app is the command tree.
 func (p *program) app() *cli.App {
 	return &cli.App{
-		Name:                   "tickdog",
-		Usage:                  "stops a runaway GPU job, restarts a wedged agent, and leaves healthy work alone",
-		Description:            manual,
-		Version:                version(),
-		HideHelpCommand:        true,
-		UseShortOptionHandling: false,
-		Writer:                 p.stdout,
-		ErrWriter:              io.Discard, // run prints the one line
-		ExitErrHandler:         func(*cli.Context, error) {},
-		OnUsageError:           usageError,
-		CommandNotFound:        nil,
-		Action:                 p.noCommand,
-		Commands:               p.commands(),
+		Name:                      "tickdog",
+		Usage:                     "stops a runaway GPU job, restarts a wedged agent, and leaves healthy work alone",
+		Description:               manual,
+		Version:                   version(),
+		HideHelpCommand:           true,
+		UseShortOptionHandling:    false,
+		DisableSliceFlagSeparator: true, // a header's value may hold a comma
+		Writer:                    p.stdout,
+		ErrWriter:                 io.Discard, // run prints the one line
+		ExitErrHandler:            func(*cli.Context, error) {},
+		OnUsageError:              usageError,
+		CommandNotFound:           nil,
+		Action:                    p.noCommand,
+		Commands:                  p.commands(),
 	}
 }
 
