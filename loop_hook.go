@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -350,7 +351,11 @@ func (p *program) judge(e hookEvent, config string) (loop.Verdict, error) {
 	if run == "" || len(run) > maxRunID || len(seen) == 0 {
 		return proceed, nil
 	}
-	l, err := p.openLoops(p.hookStateDir(config))
+	dir, err := p.hookStateDir(config)
+	if err != nil {
+		return proceed, err
+	}
+	l, err := p.openLoops(dir)
 	if err != nil {
 		return proceed, err
 	}
@@ -376,21 +381,22 @@ func (l *loops) frozen(run string) bool {
 // hookStateDir is the configuration's state_dir. A hook reads no more of the
 // file than what stands before its first table: it must cost next to nothing,
 // and a mistake further down must not disturb an agent.
-func (p *program) hookStateDir(config string) string {
-	dir := p.defaults().StateDir
+func (p *program) hookStateDir(config string) (string, error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.String("config", config, "")
-	path, _ := p.configPath(cli.NewContext(nil, flags, nil))
-	if text, err := os.ReadFile(path); err == nil {
-		head, _, _ := strings.Cut("\n"+string(text), "\n[")
-		var keys struct {
-			StateDir string `toml:"state_dir"`
-		}
-		if _, err := toml.Decode(head, &keys); err == nil && keys.StateDir != "" {
-			dir = keys.StateDir
-		}
+	path, asked := p.configPath(cli.NewContext(nil, flags, nil))
+	text, err := os.ReadFile(path)
+	if err != nil && (asked || !errors.Is(err, fs.ErrNotExist)) {
+		return "", fmt.Errorf("cannot read the configuration: %v", err)
 	}
-	return p.expand(dir)
+	keys := struct {
+		StateDir string `toml:"state_dir"`
+	}{p.defaults().StateDir}
+	head, _, _ := strings.Cut("\n"+string(text), "\n[")
+	if _, err := toml.Decode(head, &keys); err != nil {
+		return "", fmt.Errorf("%s: %v", path, err)
+	}
+	return p.expand(keys.StateDir), nil
 }
 
 // dialects are the agents' ways to be told a verdict, by the event that asked.
