@@ -71,6 +71,8 @@ func TestAgents(t *testing.T) {
 	f := fleet{b, b.newMailbox(8432)}
 	f.settle(t)
 
+	f.run("what the unit may do", f.confined)
+	f.run("doctor", f.doctor)
 	f.run("two sweeps of a healthy fleet", f.healthy)
 	f.run("a stopped runner", f.stoppedRunner)
 	f.run("a long call is left alone", f.longCall)
@@ -109,7 +111,7 @@ func (f *fleet) settle(t *testing.T) {
 	f.sh("mkdir", "-p", "/home/lab/.solos/state", "/home/lab/.solos/logs")
 	f.sh("chown", "-R", "lab:", "/home/lab")
 
-	f.copyIn(builtProduct(t), "/usr/bin/tickdog", 0o755)
+	f.install("1~e2e")
 	t.Log(f.lab("tickdog", "units", "install", "agents"))
 	config := "/home/lab/.config/tickdog/tickdog.toml"
 	sample := f.read(config)
@@ -285,6 +287,51 @@ func (f *fleet) noneWithin(t *testing.T, long time.Duration, besides int) {
 		if got := f.restarts(); len(got) > besides {
 			t.Fatalf("restarted: %v\n%s\n%s", got, f.read(actionLog), f.said())
 		}
+	}
+}
+
+// confined: what the user's unit may write, shown by trying; in a user unit
+// most of the sandbox is easily without effect.
+func (f *fleet) confined(t *testing.T) {
+	f.lab("systemctl", "--user", "stop", "lab-a2a-selfheal.timer", "lab-a2a-selfheal.service")
+	f.writesOnly(t, "lab-a2a-selfheal.service", "/home/lab/.config/systemd/user", f.as(lab, "systemctl", "--user"),
+		"/run/lock/x", "/home/lab/.solos/state/x", "/home/lab/.solos/logs/x")
+}
+
+// doctor: green on a good fleet, and each thing that is broken on purpose is
+// found.
+func (f *fleet) doctor(t *testing.T) {
+	f.lab("systemctl", "--user", "start", "lab-a2a-selfheal.timer")
+	if said, err := f.try(f.as(lab, "tickdog", "doctor", "agents")...); err != nil || strings.Contains(said, "bad ") || strings.Contains(said, "warn ") {
+		t.Errorf("on a good fleet: %v\n%s", err, said)
+	} else {
+		t.Log(said)
+	}
+	for _, c := range []struct {
+		finds        string
+		broken, mend func()
+	}{
+		{"bad  board:",
+			func() { f.board.closed.Store(true) },
+			func() { f.board.closed.Store(false) }},
+		{"bad  timer:",
+			func() { f.lab("systemctl", "--user", "stop", "lab-a2a-selfheal.timer") },
+			func() { f.lab("systemctl", "--user", "start", "lab-a2a-selfheal.timer") }},
+		{"bad  linger:", // the manager itself stays, to be asked
+			func() { f.must(os.Remove(f.path("/var/lib/systemd/linger/lab"))) },
+			func() { f.must(os.WriteFile(f.path("/var/lib/systemd/linger/lab"), nil, 0o644)) }},
+	} {
+		c.broken()
+		said, err := f.try(f.as(lab, "tickdog", "doctor", "agents")...)
+		if err == nil || !strings.Contains(said, c.finds) {
+			t.Errorf("exit %v, no %q in\n%s", err, c.finds, said)
+		}
+		for line := range strings.Lines(said) {
+			if strings.HasPrefix(line, "bad ") {
+				t.Log(line)
+			}
+		}
+		c.mend()
 	}
 }
 

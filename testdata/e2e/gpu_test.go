@@ -24,7 +24,7 @@ func TestGPU(t *testing.T) {
 	b := boot(t)
 	h := gpuHost{b, b.newMI50(0), b.newMailbox(2586)}
 	h.startDocker()
-	h.install("gpu")
+	h.install("1~e2e")
 	h.write("/etc/systemd/system/mi50-watchdog.timer.d/fast.conf", interval(2), 0o644)
 	h.sh("systemctl", "daemon-reload")
 	readings, _ := h.try("rocm-smi", "--showuse", "--showtemp") // ends with 2 for what this card does not have

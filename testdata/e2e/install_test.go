@@ -2,34 +2,46 @@ package e2e
 
 import (
 	"fmt"
-	"path/filepath"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// product is the binary, built once for all tests.
-var product = struct {
-	once sync.Once
-	path string
-}{}
+// packages are the .deb files by version, built when they are first wanted.
+var packages = struct {
+	sync.Mutex
+	built map[string][]byte
+}{built: map[string][]byte{}}
 
-// install puts tickdog and the units of a kind into the box, as root, and
-// enables nothing.
-func (b *box) install(kind string) {
-	b.t.Helper()
-	b.copyIn(builtProduct(b.t), "/usr/bin/tickdog", 0o755)
-	b.t.Log(b.sh("tickdog", "units", "install", kind))
+func debPackage(t *testing.T, version string) []byte {
+	t.Helper()
+	packages.Lock()
+	defer packages.Unlock()
+	if packages.built[version] == nil {
+		cmd := exec.Command("../../.ci/deb", version)
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf(".ci/deb: %v\n%s", err, said)
+		}
+		file := "../../dist/tickdog_" + version + "_amd64.deb"
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Remove(file)
+		packages.built[version] = content
+	}
+	return packages.built[version]
 }
 
-func builtProduct(t *testing.T) string {
-	t.Helper()
-	product.once.Do(func() { product.path = filepath.Join(build(t, "../..", "."), "tickdog") })
-	if product.path == "" {
-		t.Fatal("tickdog was not built")
-	}
-	return product.path
+// install installs tickdog from its package and returns what that said.
+func (b *box) install(version string) string {
+	b.t.Helper()
+	b.write("/run/tickdog.deb", string(debPackage(b.t, version)), 0o644)
+	return b.sh("dpkg", "--force-confold", "-i", "/run/tickdog.deb")
 }
 
 // interval is a drop-in that lets a timer fire so many seconds after the last

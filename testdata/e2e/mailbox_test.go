@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -18,6 +19,9 @@ type mailbox struct {
 	mu      sync.Mutex
 	letters []letter
 	refuse  []http.HandlerFunc // the answers to the next requests
+
+	refuseToken bool        // ntfy: nobody may write
+	closed      atomic.Bool // hangs up on everybody
 }
 
 // letter is one accepted request.
@@ -43,6 +47,9 @@ func (b *box) newMailbox(port int) *mailbox {
 }
 
 func (m *mailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if m.closed.Load() {
+		panic(http.ErrAbortHandler)
+	}
 	body, _ := io.ReadAll(r.Body)
 	if answer := m.refusal(); answer != nil {
 		answer(w, r)
@@ -50,11 +57,15 @@ func (m *mailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := letter{At: time.Now(), Path: r.URL.Path, Title: r.Header.Get("Title"), Content: string(body)}
-	if r.URL.Path == "/health" {
-		io.WriteString(w, `{"status":"ok"}`)
+	if m.refuseToken && r.URL.Path != "/reports" {
+		w.WriteHeader(http.StatusForbidden)
 		return
 	}
+	if r.Method == http.MethodGet || r.Header.Get("Delay") != "" { // a question, nothing to keep
+		io.WriteString(w, "{}")
+		return
+	}
+	l := letter{At: time.Now(), Path: r.URL.Path, Title: r.Header.Get("Title"), Content: string(body)}
 	if r.URL.Path == "/reports" {
 		var report struct{ Agent, Kind, Content, Project string }
 		if json.Unmarshal(body, &report) != nil || report.Agent == "" || report.Content == "" || report.Kind == "" {
