@@ -60,6 +60,7 @@ lock = "gpu.lock"
 log = "gpu.log"
 source = "sysfs"
 sysfs = "sys"
+idle_samples = 0
 [agents]
 lock = "agents.lock"
 log = "agents.log"
