@@ -700,7 +700,10 @@ Prints {"removed":[...],"dry_run":...}.`,
 				}
 			}
 			removed, err := l.collect(p.moment(), how)
-			if err != nil {
+			switch {
+			case errors.Is(err, errAllOld):
+				fmt.Fprintf(p.stderr, "tickdog: %v\n", err)
+			case err != nil:
 				return err
 			}
 			return p.printJSON(struct {

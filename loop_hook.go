@@ -28,9 +28,9 @@ import (
 // whatever goes wrong here, the agent goes on.
 
 const (
-	hookInputMax  = 16 << 20               // bytes of an event; a larger one is not judged
-	hookInputTime = 5 * time.Second        // for the agent to hand it over
-	hookPatience  = 500 * time.Millisecond // for the run's lock
+	hookInputMax  = 16 << 20        // bytes of an event; a larger one is not judged
+	hookInputTime = 5 * time.Second // for the agent to hand it over
+	hookPatience  = time.Second     // for the run's lock; it is held for a millisecond at a time
 )
 
 func (p *program) hookCommand() *cli.Command {
