@@ -10,8 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"tickdog/check"
@@ -94,7 +96,10 @@ func (p *program) hook(words []string) {
 		if r := recover(); r != nil {
 			fmt.Fprintf(p.stderr, "tickdog: loop hook: %v; the agent goes on\n", r)
 		}
-		p.stdout.Write(answer)
+		if len(answer) > 0 {
+			signal.Ignore(syscall.SIGPIPE) // nobody reads it: no reason to die of a signal
+			p.stdout.Write(answer)
+		}
 	}()
 	args, err := parseHookArgs(words)
 	if args.agent != "" {
