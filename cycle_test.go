@@ -104,6 +104,15 @@ func (b *cycleBench) run(args ...string) (stdout, stderr string) {
 	return out.String(), err.String()
 }
 
+func (b *cycleBench) status() string {
+	b.Helper()
+	text, err := b.tickdog("status").CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v\n%s", err, text)
+	}
+	return string(text)
+}
+
 // records are the records, oldest first.
 func (b *cycleBench) records() (records []cycle.Record) {
 	b.Helper()
@@ -232,8 +241,15 @@ func TestCycleIsKilled(t *testing.T) {
 		t.Errorf("runner %d, not %d", r.Runner, cmd.Process.Pid)
 	}
 
+	if text := b.status(); !regexp.MustCompile(`dream-cycle +\S+ \S+ +running +for 0:.. of 20:00, now stage1 1/1: job stubborn\n`).MatchString(text) {
+		t.Error(text)
+	}
+
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
+	if text := b.status(); !strings.Contains(text, "stage1 interrupted; skipped stage2 (tickdog was killed; the next cycle writes it down)\n") {
+		t.Error(text)
+	}
 	if got := b.outcome(); got != "running: running planned" {
 		t.Error(got)
 	}
