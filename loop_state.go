@@ -74,12 +74,6 @@ func (l *loops) exists(name string) bool {
 	return err == nil
 }
 
-// answer is what came of deciding.
-type answer struct {
-	loop.Verdict
-	kept bool // false: it could not be written down
-}
-
 // decide puts what was seen to the policy, one after the other, in one turn of
 // the run's lock, and returns the last verdict. It waits for the lock as long
 // as patience. What then cannot be locked, read or written is decided on what
