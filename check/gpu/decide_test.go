@@ -23,8 +23,6 @@ type look struct {
 	asleep   bool
 }
 
-var none Number
-
 func pct(v float64) Number { return Known(v) }
 func deg(v float64) Number { return Known(v) }
 
