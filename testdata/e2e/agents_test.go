@@ -293,6 +293,9 @@ func (f *fleet) noneWithin(t *testing.T, long time.Duration, besides int) {
 // confined: what the user's unit may write, shown by trying; in a user unit
 // most of the sandbox is easily without effect.
 func (f *fleet) confined(t *testing.T) {
+	if wrong := f.lab("systemd-analyze", "--user", "verify", "lab-a2a-selfheal.service", "lab-a2a-selfheal.timer"); wrong != "" {
+		t.Errorf("systemd-analyze verify: %s", wrong)
+	}
 	f.lab("systemctl", "--user", "stop", "lab-a2a-selfheal.timer", "lab-a2a-selfheal.service")
 	f.writesOnly(t, "lab-a2a-selfheal.service", "/home/lab/.config/systemd/user", f.as(lab, "systemctl", "--user"),
 		"/run/lock/x", "/home/lab/.solos/state/x", "/home/lab/.solos/logs/x")

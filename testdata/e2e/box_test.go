@@ -22,22 +22,22 @@ import (
 )
 
 // The variable that lets these tests run, and what it becomes once they have
-// a mount namespace of their own.
+// namespaces of their own.
 const (
 	wanted     = "TICKDOG_E2E"
 	wantedYes  = "1"
-	wantedHere = "in a mount namespace"
+	wantedHere = "in namespaces of its own"
 )
 
-// TestMain moves the tests into a mount namespace of their own: whatever they
-// mount is gone with them, also if they are killed.
+// TestMain moves the tests into mount and PID namespaces of their own:
+// whatever they mount and start is gone with them, also if they are killed.
 func TestMain(m *testing.M) {
 	if os.Getenv(wanted) == wantedYes && os.Geteuid() == 0 {
 		os.Setenv(wanted, wantedHere)
 		self, err := os.Executable()
 		unshare, missing := exec.LookPath("unshare")
 		if err = errors.Join(err, missing); err == nil {
-			err = syscall.Exec(unshare, append([]string{"unshare", "--mount", "--propagation", "private", "--", self}, os.Args[1:]...), os.Environ())
+			err = syscall.Exec(unshare, append([]string{"unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--", self}, os.Args[1:]...), os.Environ())
 		}
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
@@ -110,18 +110,20 @@ func (b *box) must(err error) {
 	}
 }
 
-// start runs nspawn on a thread that stays, for the box dies with the thread
-// that started it.
+// start boots what is there.
 func (b *box) start() {
 	console, err := os.Create(b.sub("console"))
 	b.must(err)
 	defer console.Close()
 	b.nspawn = exec.Command("systemd-nspawn", "-D", b.sub("root"), "-M", filepath.Base(b.dir),
 		"--boot", "--register=no", "--keep-unit", "--private-network", "--console=pipe", "--link-journal=no",
-		"--capability=all", "--system-call-filter=@keyring bpf", "--bind=/dev/fuse")
+		"--capability=all", "--system-call-filter=@keyring bpf")
+	if exists("/dev/fuse") {
+		b.nspawn.Args = append(b.nspawn.Args, "--bind=/dev/fuse")
+	}
 	b.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
 	b.nspawn.Stdout, b.nspawn.Stderr = console, console
-	b.nspawn.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	b.nspawn.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if b.cgroup == "" {
 		b.cgroup = ownCgroup(filepath.Base(b.dir))
 	}
@@ -132,17 +134,11 @@ func (b *box) start() {
 		b.nspawn.SysProcAttr.UseCgroupFD, b.nspawn.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
 	b.ended = make(chan struct{})
-	started := make(chan error)
+	b.must(b.nspawn.Start())
 	go func() {
-		runtime.LockOSThread()
-		err := b.nspawn.Start()
-		started <- err
-		if err == nil {
-			b.nspawn.Wait()
-			close(b.ended)
-		}
+		b.nspawn.Wait()
+		close(b.ended)
 	}()
-	b.must(<-started)
 	b.awaitBoot()
 }
 
