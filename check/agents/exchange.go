@@ -90,10 +90,11 @@ func talk(ctx context.Context, req *http.Request) reply {
 	switch {
 	case err == nil:
 		return reply{end: answered, status: status, body: body}
-	case in.err != nil && err != errNotHTTP: // half a line is malformed, too, but that it ended says more
-		err = in.err
+	case err == errNotHTTP, err == errEndless, in.err == nil:
+		return reply{end: readEnding(err), err: err}
 	}
-	return reply{end: readEnding(err), err: err}
+	// Half a line is malformed too, but that it was cut off says more.
+	return reply{end: readEnding(in.err), err: in.err}
 }
 
 func read(r *bufio.Reader, req *http.Request) (status int, body []byte, err error) {

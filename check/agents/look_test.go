@@ -129,6 +129,7 @@ func TestOddAnswers(t *testing.T) {
 		{"cut off in a chunk", says(chunk + "100\r\n{"), HealthMute, DispatchDead},
 		{"reset in the body", then("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", reset), HealthMute, DispatchDead},
 
+		{"more than 64 KiB", says(head + pong + strings.Repeat(" ", maxBody)), HealthForeign, DispatchFaulty},
 		{"endless body", then(head, repeat(strings.Repeat(" ", 4096), 0)), HealthForeign, DispatchFaulty},
 		{"endless chunks", then(chunk, repeat("1000\r\n"+strings.Repeat(" ", 4096)+"\r\n", 0)), HealthForeign, DispatchFaulty},
 		{"endless headers", then("HTTP/1.1 200 OK\r\n", repeat(strings.Repeat("a: b\r\n", 500), 0)), HealthForeign, DispatchFaulty},
