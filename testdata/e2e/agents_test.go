@@ -86,6 +86,7 @@ func TestAgents(t *testing.T) {
 
 // settle makes the user, the agents' units and the guard's, and starts all.
 func (f *fleet) settle(t *testing.T) {
+	f.try("userdel", lab)
 	f.sh("useradd", "--create-home", "--shell", "/bin/bash", lab)
 	f.sh("loginctl", "enable-linger", lab)
 	f.awaitManager()

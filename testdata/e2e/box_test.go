@@ -98,6 +98,9 @@ func boot(t *testing.T) *box {
 	}
 	b.must(os.WriteFile(b.sub("root/etc/machine-id"), []byte(strings.Repeat("0d", 16)+"\n"), 0o444))
 	b.start()
+	if exists(b.path("/var/lib/dpkg/info/tickdog.list")) {
+		b.sh("dpkg", "--purge", "tickdog")
+	}
 	return b
 }
 
