@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"tickdog/check/agents"
+
 	"github.com/BurntSushi/toml"
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
@@ -142,7 +144,7 @@ func (p *program) defaults() config {
 		Agents: agentsConfig{
 			Name: "a2a-selfheal", Lock: "/run/lock/lab-a2a-selfheal.lock", Log: "~/.solos/logs/a2a-selfheal.log",
 			Scope: "user", Gate: "on", Alerts: "incidents",
-			HealthTimeout: 4 * time.Second, DispatchTimeout: 15 * time.Second,
+			HealthTimeout: agents.HealthTimeout, DispatchTimeout: agents.DispatchTimeout,
 			BusyCap: 5 * time.Minute, BusyMax: 30 * time.Minute, StartGrace: time.Minute,
 			RestartEvery: 10 * time.Minute, RestartTimeout: time.Minute, Settle: time.Minute,
 			FreezeAfter: 3, PassBudget: 100 * time.Second, MaxGap: 10 * time.Minute, MinGap: time.Minute,
