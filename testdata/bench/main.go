@@ -66,6 +66,7 @@ type bench struct {
 	smi     bool   // rocm-smi over the same card
 	text    strings.Builder
 	targets [][4]string
+	remarks []string     // why a target was missed
 	mode    atomic.Value // of the agents: "healthy", "wedged"
 }
 
@@ -88,6 +89,7 @@ func newBench(runs int) *bench {
 	b.build(repo, "tickdog", ".")
 	b.build(dir, "empty", "empty.go")
 	b.build(repo, "systemctl", "./testdata/bench/systemctl")
+	b.build(repo, "measure", "./testdata/bench/measure")
 
 	if _, err := os.Stat("/sys/class/drm/card0/device/gpu_busy_percent"); err == nil {
 		_, err := exec.LookPath("rocm-smi")
@@ -112,23 +114,32 @@ func (b *bench) build(in, name, what string) {
 }
 
 // run runs a command once. One that fails, or a pass that sees nothing, is no result.
-func (b *bench) run(env []string, argv ...string) cost {
-	cmd := exec.Command(argv[0], argv[1:]...)
+func (b *bench) run(env []string, argv ...string) (c cost) {
+	path, err := exec.LookPath(argv[0])
+	must(err)
+	cmd := exec.Command(b.path("measure"), append([]string{path}, argv[1:]...)...)
 	cmd.Env = append(os.Environ(), "PATH="+b.dir+":"+os.Getenv("PATH"), "HOME="+b.dir, "XDG_RUNTIME_DIR="+b.dir)
 	cmd.Env = append(cmd.Env, env...)
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
-	begin := time.Now()
-	err := cmd.Run()
-	wall := time.Since(begin)
-	if err != nil && argv[0] == "rocm-smi" {
-		err = nil // it exits 2 when a sensor is missing, and has said all it knows
+	read, write, err := os.Pipe()
+	must(err)
+	defer read.Close()
+	cmd.ExtraFiles = []*os.File{write}
+	err = cmd.Run()
+	write.Close()
+	must(err)
+	var wall, cpu, status int64
+	_, err = fmt.Fscan(read, &wall, &cpu, &c.peak, &status)
+	must(err)
+	if argv[0] == "rocm-smi" {
+		status = 0 // it exits 2 when a sensor is missing, and has said all it knows
 	}
-	if err != nil || strings.Contains(text.String(), "unknown") {
-		must(fmt.Errorf("%v: %v\n%s", argv, err, text.Bytes()))
+	if status != 0 || strings.Contains(text.String(), "unknown") {
+		must(fmt.Errorf("%v: exit %d\n%s", argv, status, text.Bytes()))
 	}
-	use := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return cost{wall: wall, cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), peak: use.Maxrss}
+	c.wall, c.cpu = time.Duration(wall), time.Duration(cpu)*time.Microsecond
+	return c
 }
 
 // contender is one of those that are measured in turn.
@@ -212,32 +223,38 @@ func (b *bench) gpu() {
 	pass := func(config string) func() cost {
 		return func() cost { return b.run(nil, b.path("tickdog"), "gpu", "--config", config) }
 	}
-	names := []string{"an empty Go program", "`tickdog gpu`, sysfs"}
+	names := []string{"an empty Go program", "`tickdog gpu`, sysfs", "`tickdog --version`: no more than a start"}
 	contenders := []contender{
 		{names[0], func() cost { return b.run(nil, b.path("empty")) }},
 		{names[1], pass(direct)},
+		{names[2], func() cost { return b.run(nil, b.path("tickdog"), "--version") }},
 	}
 	if b.smi {
 		names = append(names, "rocm-smi alone, asked the same", "`tickdog gpu`, rocm-smi", "the script (rocm-smi)")
 		contenders = append(contenders,
-			contender{names[2], func() cost { // with the arguments that tickdog gives it
+			contender{names[3], func() cost { // with the arguments that tickdog gives it
 				return b.run(nil, "rocm-smi", "--showuse", "--showtemp", "--showpower", "--showbus", "--showuniqueid", "--json")
 			}},
-			contender{names[3], pass(through)},
-			contender{names[4], func() cost {
+			contender{names[4], pass(through)},
+			contender{names[5], func() cost {
 				return b.run([]string{"STATE=" + b.path("script-state"), "MAX_BUSY=3600000"}, filepath.Join(b.scripts, "mi50-watchdog.sh"))
 			}})
 	}
 	m := b.measure(b.runs, contenders...)
 	b.table("A GPU pass", names, m)
-	b.target("a `gpu` pass over sysfs: CPU against an empty Go program", "≤ 3 ×", fmt.Sprintf("%.1f ×", ratio(m[1].cpu, m[0].cpu)), ratio(m[1].cpu, m[0].cpu) <= 3)
-	b.target("a `gpu` pass: peak memory", "< 20 MiB", fmt.Sprintf("%.1f MiB", float64(m[1].peak)/1024), m[1].peak < 20<<10)
+	empty, overSysfs, start := m[0], m[1], m[2]
+	b.target("a `gpu` pass over sysfs: CPU against an empty Go program", "≤ 3 ×", fmt.Sprintf("%.1f ×", ratio(overSysfs.cpu, empty.cpu)), ratio(overSysfs.cpu, empty.cpu) <= 3)
+	if ratio(overSysfs.cpu, empty.cpu) > 3 {
+		b.remarks = append(b.remarks, fmt.Sprintf("A pass over sysfs is two starts of the program: its own, and that of the child which reads the sensors, so that a sensor file that hangs in the kernel hangs no pass. Two starts that do nothing are %.1f × an empty program already (command tree, TOML, HTTP client and their tables); without the child the target could be met, and a dead card could block the guard.", 2*ratio(start.cpu, empty.cpu)))
+	}
+	b.target("a `gpu` pass: peak memory", "< 20 MiB", fmt.Sprintf("%.1f MiB", float64(overSysfs.peak)/1024), overSysfs.peak < 20<<10)
 	if !b.smi {
 		b.target("a `gpu` pass against the script with rocm-smi", "20 × less CPU", "not measured: no rocm-smi over an amdgpu card here", false)
 		return
 	}
-	b.target("a `gpu` pass over sysfs: CPU against the script with rocm-smi", "≥ 20 × less", fmt.Sprintf("%.1f × less", ratio(m[4].cpu, m[1].cpu)), ratio(m[4].cpu, m[1].cpu) >= 20)
-	b.target("a `gpu` pass over rocm-smi: wall against rocm-smi itself", "≤ 1.1 ×", fmt.Sprintf("%.2f ×", ratio(m[3].wall, m[2].wall)), ratio(m[3].wall, m[2].wall) <= 1.1)
+	smi, overSMI, script := m[3], m[4], m[5]
+	b.target("a `gpu` pass over sysfs: CPU against the script with rocm-smi", "≥ 20 × less", fmt.Sprintf("%.1f × less", ratio(script.cpu, overSysfs.cpu)), ratio(script.cpu, overSysfs.cpu) >= 20)
+	b.target("a `gpu` pass over rocm-smi: wall against rocm-smi itself", "≤ 1.1 ×", fmt.Sprintf("%.2f ×", ratio(overSMI.wall, smi.wall)), ratio(overSMI.wall, smi.wall) <= 1.1)
 }
 
 // fleet starts agents and returns the product's and the script's idea of them.
@@ -321,6 +338,9 @@ func (b *bench) growth() {
 		}
 	}
 	b.table("More agents, all healthy", names, medians)
+	first, last := medians[0], medians[len(medians)-1]
+	fmt.Fprintf(&b.text, "\nFrom 8 to 4096 agents each further one costs %.0f µs of CPU and %.1f KiB: the cost grows with their number and no faster.\n",
+		float64((last.cpu-first.cpu).Microseconds())/4088, float64(last.peak-first.peak)/4088)
 }
 
 // wedged measures a pass over eight agents that say they are well and never
@@ -352,6 +372,9 @@ func (b *bench) report() string {
 	s.WriteString("\n| target | wanted | measured | |\n| --- | --- | --- | --- |\n")
 	for _, t := range b.targets {
 		fmt.Fprintf(&s, "| %s | %s | %s | %s |\n", t[0], t[1], t[2], t[3])
+	}
+	for _, r := range b.remarks {
+		s.WriteString("\n" + r + "\n")
 	}
 	return s.String() + b.text.String()
 }
