@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -97,7 +98,7 @@ func newAgentsPass(s *pass) *agentsPass {
 	}
 	return &agentsPass{
 		pass: s, conf: conf, limits: conf.limits(),
-		systemctl: units.Systemctl{User: user},
+		systemctl: units.Systemctl{User: user, Run: s.run},
 		prober: agents.Prober{
 			HealthTimeout: conf.HealthTimeout, DispatchTimeout: conf.DispatchTimeout,
 			Day: s.now.Wall, Proc: "/proc",
@@ -200,7 +201,7 @@ func (a *agentsPass) verdict(g agents.Standing) verdict {
 		v.Task = &h.Task.Text
 	}
 	if since, ok := a.now.Since(g.State.Since, g.State.BootID); ok {
-		s := since.Seconds()
+		s := math.Round(since.Seconds()*1000) / 1000
 		v.SinceS = &s
 	}
 	return v
@@ -214,7 +215,7 @@ func (a *agentsPass) say() {
 		lines = append(lines, agentsHistoryLine(a.now, g.Seen, a.results[i]))
 	}
 	a.remember(lines...)
-	if a.all {
+	if a.all && !a.json {
 		for i, g := range a.course.Agents {
 			a.results[i].Reason += times(g.Seen)
 		}
