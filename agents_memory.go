@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -146,7 +147,7 @@ func (m *agentsMemory) readFrozen(text string) error {
 }
 
 func freezeLine(unit string, z agents.Freeze) string {
-	return state.OneLine(fmt.Sprintf("%s %d %s", unit, z.Epoch, z.Reason))
+	return strings.TrimRight(fmt.Sprintf("%s %d %s", unit, z.Epoch, strings.Trim(state.OneLine(z.Reason), " \t")), " ")
 }
 
 func (m *agentsMemory) readStorm(text string) error {
@@ -179,7 +180,7 @@ func (m *agentsMemory) readGate(text string) error {
 	for _, p := range l.Pairs {
 		switch p.Key {
 		case "evidence":
-			s.Evidence = agents.Evidence(p.Value)
+			s.Evidence = cmp.Or(agents.Evidence(p.Value), agents.EvidenceSeen)
 		case "hard_boottime":
 			s.Hard = f.number(p.Value)
 		case "idle":

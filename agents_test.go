@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -227,4 +229,54 @@ func sweepPasses(ts *testscript.TestScript, neg bool, args []string) {
 			note(path, strings.TrimSuffix(errors, "\n"))
 		}
 	}
+}
+
+// FuzzAgentsFiles: whatever a line of a state file holds, it is refused or
+// means the same again when it is written back.
+func FuzzAgentsFiles(f *testing.F) {
+	f.Add("u 12.5 1 13 boot state=busy evidence=task idle=1 dead_boottime=13 deaf_boottime=13 task=\"a b\" pid=4 cpu=1.5 cpu_boottime=13 restarted=1@2,2@3 told=faulty")
+	f.Add("u 1790546100 3 9700 boot-1")
+	f.Add("u 1790546100 10000 boot-1")
+	f.Add("u 1790546100 wedged: why, twice; no task")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.ContainsAny(text, "\n\x00") || !utf8.ValidString(text) {
+			return // state.Load hands out no such line
+		}
+		for name, file := range map[string]struct {
+			read  func(*agentsMemory, string) error
+			write func(*agentsMemory) string
+		}{
+			"gate": {(*agentsMemory).readGate, func(m *agentsMemory) string {
+				for unit, s := range m.agents {
+					return gateLine(unit, s)
+				}
+				return ""
+			}},
+			"restarts": {(*agentsMemory).readAttempt, func(m *agentsMemory) string {
+				for unit, a := range m.fleet.Attempts {
+					return attemptLine(unit, a)
+				}
+				return ""
+			}},
+			"frozen": {(*agentsMemory).readFrozen, func(m *agentsMemory) string {
+				for unit, z := range m.fleet.Frozen {
+					return freezeLine(unit, z)
+				}
+				return ""
+			}},
+			"storm": {(*agentsMemory).readStorm, func(m *agentsMemory) string { return stormLine(m.fleet.Storm) }},
+		} {
+			first, second := openAgentsMemory(nil, ""), openAgentsMemory(nil, "")
+			if file.read(first, text) != nil {
+				continue
+			}
+			line := file.write(first)
+			if err := file.read(second, line); err != nil {
+				t.Fatalf("%s: %q was written back as %q: %v", name, text, line, err)
+			}
+			if again := file.write(second); again != line {
+				t.Fatalf("%s: %q became %q and then %q", name, text, line, again)
+			}
+		}
+	})
 }
