@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -34,7 +35,7 @@ type Call struct {
 	Dir       string        // working directory; "" = this process's
 	Ceiling   time.Duration // then it is asked to end. Measured on the monotonic clock: suspend does not count
 	Grace     time.Duration // from being asked to being killed; 0 kills at once
-	Stdout    string        // paths of the files, made new; "" or one that cannot be made is /dev/null
+	Stdout    string        // paths of the files, made new; "" or one that cannot be made, or has no room, is /dev/null
 	Stderr    string
 	MaxOutput int64 // bytes kept of each, the newest; 0 = DefaultMaxOutput
 }
@@ -155,10 +156,13 @@ func (r CallResult) Failure() string {
 		Argv: r.argv, Code: r.Code, Signal: r.Signal, TimedOut: r.TimedOut, PID: 1,
 		Err: r.Err, limit: r.ceiling, Took: r.Took, Stderr: []byte(r.detail),
 	}
-	if r.Told {
-		result.TimedOut, result.Err = true, cmp.Or(r.Err, context.Canceled)
-	}
 	text := result.Failure()
+	if r.Told {
+		text = "ended, because tickdog was asked to end"
+		if len(r.argv) > 0 {
+			text = filepath.Base(r.argv[0]) + ": " + text
+		}
+	}
 	if len(r.Left) > 0 {
 		text += fmt.Sprintf("; %v not even killed, left behind", r.Left)
 	}
@@ -213,6 +217,9 @@ func (p *callProcess) start(c Call, stdout, stderr *keeper) error {
 	// that asks for a password fails at once instead of being stopped.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := p.cmd.Start(); err != nil {
+		if _, there := os.Stat(p.cmd.Path); there == nil && errors.Is(err, fs.ErrNotExist) {
+			return errors.New("what its first line (#!) names is not there") // a moved virtualenv, say
+		}
 		return err
 	}
 	p.pid = p.cmd.Process.Pid
@@ -475,12 +482,34 @@ func newKeeper(path string, most int64) *keeper {
 		return k
 	}
 	k.file, k.err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+	if k.err == nil {
+		if k.err = reserve(k.file, k.max); k.err != nil {
+			_ = k.file.Close()
+			_ = os.Remove(path)
+		}
+	}
 	if k.err != nil {
 		k.file = nil
 		return k
 	}
 	go k.watch()
 	return k
+}
+
+// reserve makes room for so many bytes. Its one error is that there is none: a
+// full disk shall cost the output, not the call, which would fail at whatever
+// it prints.
+func reserve(file *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+			return &fs.PathError{Op: "write", Path: file.Name(), Err: err}
+		default:
+			return nil // or a file system that cannot reserve
+		}
+	}
 }
 
 // watch cuts the file whenever it has grown past its most. The call is never
@@ -549,6 +578,7 @@ func (k *keeper) close() Kept {
 	<-k.stopped
 	k.trim()
 	size := k.size()
+	_ = k.file.Truncate(size) // gives back what was reserved
 	_ = k.file.Close()
 	kept := Kept{Path: k.path, Bytes: k.cut + size, Truncated: k.cut > 0}
 	if size == 0 {

@@ -338,7 +338,13 @@ func TestCallCannotStart(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte("no program\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	moved := filepath.Join(dir, "moved")
+	if err := os.WriteFile(moved, []byte("#!"+dir+"/venv/bin/python\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for want, argv := range map[string][]string{
+		"moved: could not start: what its first line (#!) names is not there": {moved},
+
 		"no-such-program: not found":                  {"no-such-program"},
 		"missing: not found":                          {dir + "/missing"},
 		"text: may not be run (permission denied)":    {text},
@@ -351,7 +357,7 @@ func TestCallCannotStart(t *testing.T) {
 		if r.Err == nil || strings.TrimPrefix(r.Failure(), ".: ") != strings.TrimSpace(want) {
 			t.Errorf("%q: %q", argv, r.Failure())
 		}
-		if _, err := CallPath(argv); err == nil && argv[0] != garbage {
+		if _, err := CallPath(argv); err == nil && argv[0] != garbage && argv[0] != moved {
 			t.Errorf("CallPath(%q) found something", argv)
 		}
 		if names, _ := os.ReadDir(c.dir); len(names) > 0 {
@@ -387,7 +393,7 @@ func TestCallAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r := RunCall(ctx, c.call("hang"))
-	if !r.Told || r.Failure() == "" {
+	if !r.Told || !strings.HasSuffix(r.Failure(), ": ended, because tickdog was asked to end") {
 		t.Errorf("%+v: %q", r, r.Failure())
 	}
 }
