@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Past is one record that was found.
@@ -29,8 +28,8 @@ func Look(dir string) ([]Past, error) {
 	}
 	var past []Past
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") || !e.Type().IsRegular() {
-			continue
+		if stem := StemOf(e.Name()); stem == "" || e.Name() != stem+".json" || !e.Type().IsRegular() {
+			continue // an output, or somebody else's
 		}
 		p := Past{File: e.Name()}
 		text, err := read(filepath.Join(dir, e.Name()))

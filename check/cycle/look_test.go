@@ -52,6 +52,17 @@ func TestLongCall(t *testing.T) {
 	}
 }
 
+// TestManyCalls: the record of any plan can be read back.
+func TestManyCalls(t *testing.T) {
+	calls := make([][]string, 1000)
+	for i := range calls {
+		calls[i] = []string{"dream", strings.Repeat("a prompt ", 1000)}
+	}
+	if text := Begin("c", []Stage{{"s", calls}}, at(0), usual).Text(); len(text) > maxRecord {
+		t.Errorf("%d bytes", len(text))
+	}
+}
+
 func TestStem(t *testing.T) {
 	now := at(1234 * time.Millisecond)
 	now.Wall = now.Wall.In(time.FixedZone("", -7*3600))
@@ -86,6 +97,8 @@ func TestLook(t *testing.T) {
 	write("20260703T033000.000Z.json", string(Interrupt(r).Text()))
 	write("20260705T033000.000Z.json", string(r.Text()[:100]))
 	write("20260706T033000.000Z.json", `{"outcome":"dreamt"}`)
+	write("20260706T033001.000Z.json", `{"outcome":"running"}`)
+	write("notes.json", "mine")
 	write("20260707T033000.000Z.json", strings.Repeat(" ", maxRecord+1))
 	if err := os.Mkdir(filepath.Join(dir, "20260708T033000.000Z.json"), 0o700); err != nil {
 		t.Fatal(err)
@@ -100,7 +113,7 @@ func TestLook(t *testing.T) {
 	}
 	want := []string{
 		"20260703 interrupted", "20260704 running",
-		"20260705 unexpected end of JSON input", `20260706 outcome "dreamt" is none`, "20260707 larger than 1048576 bytes",
+		"20260705 unexpected end of JSON input", `20260706 outcome "dreamt" is none`, `20260706 started: "" is no time`, "20260707 larger than 1048576 bytes",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -116,8 +129,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(Begin("c", lyra, at(0), usual).Text())
 	r, _ := play(lyra, usual, 7*time.Minute, Seen{Call: exited(0)})
 	f.Add(r.Text())
-	f.Add([]byte(`{"outcome":"completed","calls":[{"stage":"s","stdout":{"file":""}}]}`))
-	f.Add([]byte(`{"outcome":"completed","calls":null}`))
+	f.Add([]byte(`{"outcome":"completed","started":"2026-07-04T03:30:00Z","calls":[{"stage":"s","stdout":{"file":""}}]}`))
+	f.Add([]byte(`{"outcome":"completed","started":"2026-07-04T03:30:00Z","calls":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := Parse(text)
 		if err != nil {

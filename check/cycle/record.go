@@ -25,7 +25,7 @@ func (r Record) Text() []byte {
 			b.WriteByte(',')
 		}
 		b.WriteByte('\n')
-		c.Argv = shortened(c.Argv)
+		c.Argv = shortened(c.Argv, min(4096, maxRecord/4/len(calls)))
 		b.Write(encode(c))
 	}
 	b.WriteString("\n]}\n")
@@ -40,9 +40,13 @@ func Parse(text []byte) (Record, error) {
 	}
 	switch r.Outcome {
 	case Running, Completed, StoppedEarly, Failed, Interrupted:
-		return r, nil
+	default:
+		return Record{}, fmt.Errorf("outcome %q is none", r.Outcome)
 	}
-	return Record{}, fmt.Errorf("outcome %q is none", r.Outcome)
+	if _, err := time.Parse(time.RFC3339, r.Started); err != nil {
+		return Record{}, fmt.Errorf("started: %q is no time", r.Started)
+	}
+	return r, nil
 }
 
 // encode is JSON for people: < and & stay as they are.
@@ -56,10 +60,9 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// shortened keeps a prompt of a megabyte out of the record; a person knows the
-// call by its beginning.
-func shortened(argv []string) []string {
-	const most = 4096 // bytes of one call
+// shortened keeps prompts out of the record, which so has room for a thousand
+// calls; a person knows the call by its beginning. most is in bytes.
+func shortened(argv []string, most int) []string {
 	left := most
 	for i, word := range argv {
 		if left -= len(word); left < 0 {
