@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -236,6 +237,7 @@ func (p *program) expand(path string) string {
 
 // mistake is one thing wrong with the file.
 type mistake struct {
+	key     string // "" if the text is not TOML
 	section string // gpu, agents or cycle; "" if every command uses it
 	line    int
 	text    string // "file:line: key: what; the mend"
@@ -267,11 +269,16 @@ type decoder struct {
 	mistakes []mistake
 }
 
-// wrong notes a mistake of the key, on its own line or on that of the nearest table above it.
+// wrong notes a mistake of the key, on its own line (of a list of tables, the
+// first's) or on that of the nearest table above it. Only a key's first counts:
+// what cannot be read is not also missing.
 func (d *decoder) wrong(key, format string, args ...any) {
+	if slices.ContainsFunc(d.mistakes, func(m mistake) bool { return m.key == key }) {
+		return
+	}
 	line := 1
 	for at := key; at != ""; at = parentKey(at) {
-		if n, ok := d.lines[at]; ok {
+		if n := cmp.Or(d.lines[at], d.lines[at+"[0]"]); n > 0 {
 			line = n
 			break
 		}
@@ -280,7 +287,7 @@ func (d *decoder) wrong(key, format string, args ...any) {
 	if !slices.Contains([]string{"gpu", "agents", "cycle"}, section) {
 		section = ""
 	}
-	d.mistakes = append(d.mistakes, mistake{section, line, fmt.Sprintf("%s:%d: %s: %s", d.path, line, key, fmt.Sprintf(format, args...))})
+	d.mistakes = append(d.mistakes, mistake{key, section, line, fmt.Sprintf("%s:%d: %s: %s", d.path, line, key, fmt.Sprintf(format, args...))})
 }
 
 // table fills one struct from one TOML table.

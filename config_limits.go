@@ -97,12 +97,15 @@ func (d *decoder) validateAgents(a agentsConfig) {
 	}
 }
 
+// longestCycle is more than any job that must end may take.
+const longestCycle = 30 * 24 * time.Hour
+
 func (d *decoder) validateCycle(c cycleConfig) {
 	d.fileName("cycle.name", c.Name)
 	d.notEmpty("cycle.lock", c.Lock)
-	d.atLeast("cycle.budget", c.Budget, time.Second)
-	d.atLeast("cycle.call_ceiling", c.CallCeiling, 100*time.Millisecond)
-	d.within("cycle.kill_grace", c.KillGrace, 0, time.Minute)
+	d.between("cycle.budget", c.Budget, time.Second, longestCycle)
+	d.between("cycle.call_ceiling", c.CallCeiling, 100*time.Millisecond, longestCycle)
+	d.between("cycle.kill_grace", c.KillGrace, 0, time.Minute)
 	names := map[string]bool{}
 	for i, s := range c.Stage {
 		key := fmt.Sprintf("cycle.stage[%d]", i)
@@ -158,6 +161,13 @@ func (d *decoder) oneOf(key, value string, words ...string) {
 func (d *decoder) atLeast(key string, value, least time.Duration) {
 	if value < least {
 		d.wrong(key, "%v is too short; at least %v", value, least)
+	}
+}
+
+func (d *decoder) between(key string, value, least, most time.Duration) {
+	d.atLeast(key, value, least)
+	if value > most {
+		d.wrong(key, "%v is too long; at most %v", value, most)
 	}
 }
 

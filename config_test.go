@@ -55,7 +55,11 @@ func TestConfigMistakes(t *testing.T) {
 		}},
 		{"calls of another shape", "[[cycle.stage]]\nname = \"a\"\ncalls = [\"x\"]\n", []string{
 			`f:3: cycle.stage[0].calls: [x] is not a list of commands; write [["program", "argument"], ["program"]]`,
-			`f:3: cycle.stage[0].calls: a stage without calls does nothing; write calls = [["program", "argument"]]`,
+		}},
+		{"unknown list of tables", "[agents]\nname = \"x\"\n\n[[agents.agents]]\nname = \"a\"\n[[agents.agents]]\n", []string{"f:4: agents.agents: unknown key; did you mean agent?"}},
+		{"a cycle without end", "[cycle]\nbudget = \"2000h\"\nkill_grace = \"-1s\"\n", []string{
+			"f:2: cycle.budget: 2000h0m0s is too long; at most 720h0m0s",
+			"f:3: cycle.kill_grace: -1s is too short; at least 0s",
 		}},
 		{"not TOML", "[gpu]\nmax_busy = \n", []string{"f:2: not TOML: expected value but found '\\n' instead"}},
 	} {
