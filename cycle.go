@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,11 @@ func (p *program) cycleCommand() *cli.Command {
 		Usage: "run a background job of many calls so that every call and the whole end",
 		Description: `Runs the configured stages in order, each a list of calls. A call ends within
 call_ceiling: then it is asked to, killed after kill_grace, and what escaped
-from it is found and killed. A call that fails or is cut ends its stage, and
-is not retried. Between stages the budget is checked: past it the remaining
-stages are skipped and one alert goes out. --dry-run prints the plan and how
-long it can take at worst.
+from it is found and killed. TICKDOG_DEADLINE_MS tells it when that will be, in
+milliseconds since 1970. A call that fails or is cut ends its stage, and is not
+retried. Between stages the budget is checked: past it the remaining stages are
+skipped and one alert goes out. --dry-run prints the plan and how long it can
+take at worst.
 
 Every cycle leaves a record, and the output of its calls, in
 cycles/NAME/ of the state directory; 'tickdog status' shows the last ones.`,
@@ -48,6 +50,7 @@ type cycleRun struct {
 	record  cycle.Record
 	show    progress
 	unsaved bool // said once that the record cannot be written
+	unkept  bool // the same of the calls' output
 }
 
 // cyclePass is the pass: lock, load, then decide, save, act for every call → tell.
@@ -137,14 +140,16 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// open finds the place for the records. A cycle goes on without one.
+// open finds the place for the records. A cycle goes on without one, and then
+// remembers nothing.
 func (r *cycleRun) open() (err error) {
 	r.records, err = r.dir.Sub(filepath.Join("cycles", r.name))
 	if errors.Is(err, state.ErrForeign) {
 		return err
 	}
 	if err != nil {
-		r.note("records: %v", err)
+		r.note("%v; no record of this cycle is kept, and no output", err)
+		r.records = nil
 	}
 	return nil
 }
@@ -153,6 +158,9 @@ func (r *cycleRun) open() (err error) {
 // still says running was killed: its record is brought to an end, and what its
 // last call left is killed.
 func (r *cycleRun) lookBack() {
+	if r.records == nil {
+		return
+	}
 	past, err := cycle.Look(r.records.Path(""))
 	if err != nil {
 		r.note("records: %v", err)
@@ -198,6 +206,12 @@ func deadlineVariable(c cycle.Call) string {
 
 // begin opens the record of this cycle, under a name that is free.
 func (r *cycleRun) begin() {
+	r.show = r.newProgress()
+	r.record = cycle.Begin(r.name, r.stages, r.now, r.limits)
+	r.record.Runner, r.record.StartTicks = units.Self()
+	if r.records == nil {
+		return
+	}
 	named := r.now
 	for {
 		r.stem = cycle.Stem(named)
@@ -206,9 +220,6 @@ func (r *cycleRun) begin() {
 		}
 		named.Wall = named.Wall.Add(time.Millisecond)
 	}
-	r.show = r.newProgress()
-	r.record = cycle.Begin(r.name, r.stages, r.now, r.limits)
-	r.record.Runner, r.record.StartTicks = units.Self()
 	r.report.Source = r.records.Path(r.stem + ".json")
 	r.save()
 	r.prune()
@@ -232,22 +243,24 @@ func (r *cycleRun) run() {
 // call runs one call to its end.
 func (r *cycleRun) call(at int) cycle.Facts {
 	c := r.record.Calls[at]
-	file := fmt.Sprintf("%s.%d", r.records.Path(r.stem), at+1)
-	r.show.begins(r.record, at)
-	result := units.RunCall(r.ctx, units.Call{
+	call := units.Call{
 		Argv: c.Argv, Env: []string{deadlineVariable(c)},
 		Ceiling: r.limits.CallCeiling, Grace: r.limits.KillGrace,
-		Stdout: file + ".out", Stderr: file + ".err",
-	})
+	}
+	if r.records != nil {
+		file := fmt.Sprintf("%s.%d", r.records.Path(r.stem), at+1)
+		call.Stdout, call.Stderr = file+".out", file+".err"
+	}
+	r.show.begins(r.record, at)
+	result := units.RunCall(r.ctx, call)
 	facts := callFacts(result)
 	r.show.ended(r.record, at, facts)
 	if facts.Reason != "" {
 		r.log(r.conf.Log, fmt.Sprintf("%s: call %d of %s: %s", r.name, at+1, c.Stage, facts.Reason))
 	}
-	for _, k := range []units.Kept{result.Stdout, result.Stderr} {
-		if k.Err != nil {
-			r.note("output of call %d is not kept: %v", at+1, k.Err)
-		}
+	if err := cmp.Or(result.Stdout.Err, result.Stderr.Err); err != nil && !r.unkept {
+		r.note("output of call %d is not kept: %v", at+1, err)
+		r.unkept = true
 	}
 	return facts
 }
@@ -276,6 +289,9 @@ func callOutput(k units.Kept) *cycle.Output {
 // save writes the record. That it cannot be written is said once and keeps no
 // call from running.
 func (r *cycleRun) save() {
+	if r.records == nil {
+		return
+	}
 	err := r.records.WriteFile(r.stem+".json", r.record.Text())
 	if err != nil && !r.unsaved {
 		r.note("record: %v", err)

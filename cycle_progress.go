@@ -33,7 +33,8 @@ func (s *pass) newProgress() progress {
 	return p
 }
 
-// where names a call: "continuity 2/3: python3 -m lyra.dream era".
+// where names a call: "continuity 2/3: python3 -m lyra.dream era". A prompt in
+// it is cut: the record has more of it.
 func where(r cycle.Record, at int) string {
 	n, of := 0, 0
 	for i, c := range r.Calls {
@@ -44,7 +45,15 @@ func where(r cycle.Record, at int) string {
 			}
 		}
 	}
-	return oneLine(fmt.Sprintf("%s %d/%d: %s", r.Calls[at].Stage, n, of, strings.Join(r.Calls[at].Argv, " ")))
+	return oneLine(fmt.Sprintf("%s %d/%d: %s", r.Calls[at].Stage, n, of, cut(strings.Join(r.Calls[at].Argv, " "), 120)))
+}
+
+// cut shortens a text to so many characters, and shows that it did.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:max(0, most-1)]) + "…"
+	}
+	return text
 }
 
 // left is what is left of the budget.
@@ -77,7 +86,7 @@ func (p *progress) begins(r cycle.Record, at int) {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
-			p.redraw(fmt.Sprintf("%s  %s, %s", where(r, at), clock(time.Since(begin)), p.left(r)))
+			p.redraw(where(r, at), fmt.Sprintf("  %s, %s", clock(time.Since(begin)), p.left(r)))
 			select {
 			case <-done:
 				return
@@ -85,7 +94,7 @@ func (p *progress) begins(r cycle.Record, at int) {
 			}
 		}
 	})
-	p.stop = func() { close(done); drawing.Wait(); p.redraw("") }
+	p.stop = func() { close(done); drawing.Wait(); p.redraw("", "") }
 }
 
 func (p *progress) ended(r cycle.Record, at int, f cycle.Facts) {
@@ -112,11 +121,13 @@ func (p *progress) line(word check.Verdict, text string) {
 }
 
 // redraw replaces the terminal's last line; no longer than the terminal is
-// wide, for a line that wraps cannot be replaced.
-func (p *progress) redraw(text string) {
+// wide, for a line that wraps cannot be replaced. The call gives way to the
+// numbers.
+func (p *progress) redraw(call, numbers string) {
 	if size, err := unix.IoctlGetWinsize(int(p.terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-		runes := []rune(text)
-		text = string(runes[:min(len(runes), int(size.Col)-1)])
+		room := int(size.Col) - 1
+		numbers = cut(numbers, room)
+		call = cut(call, room-len([]rune(numbers)))
 	}
-	fmt.Fprintf(p.terminal, "\r\x1b[K%s", text)
+	fmt.Fprintf(p.terminal, "\r\x1b[K%s%s", call, numbers)
 }

@@ -30,7 +30,9 @@ func playJob() {
 	switch os.Args[1] {
 	case "ok", "profile", "era", "narrative", "reflect", "think":
 	case "say":
-		fmt.Println(os.Args[2])
+		if _, err := fmt.Println(os.Args[2]); err != nil {
+			os.Exit(1)
+		}
 	case "fail":
 		code, _ := strconv.Atoi(os.Args[2])
 		fmt.Fprintln(os.Stderr, "no model answers")
@@ -280,7 +282,7 @@ func TestCycleRecordsAreKept(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	old := cycle.Record{Outcome: cycle.Completed}
+	old := cycle.Record{Outcome: cycle.Completed, Started: "2026-01-01T00:00:00Z"}
 	for i := range 120 {
 		stem := fmt.Sprintf("20260101T00%02d%02d.000Z", i/60, i%60)
 		for name, text := range map[string]string{stem + ".json": string(old.Text()), stem + ".1.out": "x\n"} {
@@ -289,7 +291,7 @@ func TestCycleRecordsAreKept(t *testing.T) {
 			}
 		}
 	}
-	mine := filepath.Join(dir, "00-notes")
+	mine := filepath.Join(dir, "notes.json")
 	if err := os.WriteFile(mine, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -305,40 +307,49 @@ func TestCycleRecordsAreKept(t *testing.T) {
 	}
 }
 
+// TestCycleWithAFullDisk: without room for names, and without room for bytes,
+// no call fails because its output cannot be kept.
 func TestCycleWithAFullDisk(t *testing.T) {
-	b := newCycleBench(t, "", `[["job", "say", "hello"], ["job", "fail", "3"]]`, `[["job", "think"]]`)
-	b.run()
-	dir := b.path("state/cycles/dream-cycle")
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k,nr_inodes=3,mode=700"); err != nil {
-		t.Skipf("no tmpfs to fill: %v", err)
-	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
-	good := cycle.Record{Name: "dream-cycle", Outcome: cycle.Completed}
-	earlier := filepath.Join(dir, "20260101T000000.000Z.json")
-	if err := os.WriteFile(earlier, good.Text(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; os.WriteFile(fmt.Sprint(dir, "/full", i), nil, 0o600) == nil; i++ {
-	}
-	_ = os.Remove(b.path("ran"))
-	out, stderr := b.run()
-	if !strings.Contains(stderr, "no space left on device") || strings.Count(stderr, "tickdog: record:") != 1 {
-		t.Error(stderr)
-	}
-	if ran := readFile(b.path("ran")); ran != "say hello\nfail 3\nthink\n" {
-		t.Errorf("%q", ran)
-	}
-	if !strings.Contains(out, "dream-cycle hold failed: 2 of 3 calls in ") {
-		t.Error(out)
-	}
-	if readFile(earlier) != string(good.Text()) {
-		t.Error("the earlier record is not what it was")
+	for _, size := range []string{"size=16k,nr_inodes=3", "size=16k"} {
+		b := newCycleBench(t, "", `[["job", "say", "hello"], ["job", "fail", "3"]]`, `[["job", "think"]]`)
+		b.run()
+		dir := b.path("state/cycles/dream-cycle")
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, size+",mode=700"); err != nil {
+			t.Skipf("no tmpfs to fill: %v", err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		good := cycle.Record{Name: "dream-cycle", Outcome: cycle.Completed, Started: "2026-01-01T00:00:00Z"}
+		earlier := filepath.Join(dir, "20260101T000000.000Z.json")
+		if err := os.WriteFile(earlier, good.Text(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < 20 && os.WriteFile(fmt.Sprint(dir, "/full", i), make([]byte, 4096), 0o600) == nil; i++ {
+		}
+		_ = os.Remove(b.path("ran"))
+		out, stderr := b.run()
+		for _, once := range []string{"tickdog: record: ", "tickdog: output of call 1 is not kept: "} {
+			if strings.Count(stderr, once) != 1 || strings.Count(stderr, "no space left on device") != 2 {
+				t.Errorf("%s: %s", size, stderr)
+			}
+		}
+		if ran := readFile(b.path("ran")); ran != "say hello\nfail 3\nthink\n" {
+			t.Errorf("%s: %q", size, ran)
+		}
+		if !strings.Contains(out, "dream-cycle hold failed: 2 of 3 calls in ") {
+			t.Errorf("%s: %s", size, out)
+		}
+		if readFile(earlier) != string(good.Text()) {
+			t.Errorf("%s: the earlier record is not what it was", size)
+		}
 	}
 }
 
 func TestCycleOnATerminal(t *testing.T) {
-	b := newCycleBench(t, "", `[["job", "take", "10ms"]]`)
+	b := newCycleBench(t, "", `[["job", "take", "10ms", "a prompt that is longer than the terminal is wide, and has no end"]]`)
 	master, slave := openTerminal(t)
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 60, Row: 24}); err != nil {
+		t.Fatal(err)
+	}
 	cmd := b.tickdog("cycle", "--json")
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	var out strings.Builder
@@ -350,7 +361,7 @@ func TestCycleOnATerminal(t *testing.T) {
 	shown := make([]byte, 4096)
 	n, _ := master.Read(shown)
 	text := string(shown[:n])
-	if !strings.Contains(text, "\r\x1b[Kstage1 1/1: job take 10ms  0:00, ") || !strings.Contains(text, " of the budget left\r\x1b[K") {
+	if !strings.Contains(text, "\r\x1b[Kstage1 1/1: job take 10ms …  0:00, ") || !strings.Contains(text, " of the budget left\r\x1b[K") {
 		t.Errorf("%q", text)
 	}
 	var report map[string]any
