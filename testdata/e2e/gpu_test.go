@@ -140,7 +140,7 @@ func (h *gpuHost) sensorHangs(t *testing.T) {
 	h.must(os.MkdirAll(h.path("/run/deaf"), 0o755))
 	sensor := h.card.device + "/gpu_busy_percent"
 	h.begin("source = \"sysfs\"\nmax_busy = \"12s\"\nread_timeout = \"1s\"")
-	h.unseenFor(t, 2, // what hangs in the kernel costs each pass two times TimeoutStopSec
+	h.unseenFor(t, 4,
 		func() {
 			h.sh("systemd-run", "--unit=deafsensor", "--quiet", "/usr/local/bin/deafsensor", "/run/deaf")
 			h.eventually(30*time.Second, "the sensor is deaf", func() (string, bool) {
@@ -170,6 +170,9 @@ func (h *gpuHost) unseenFor(t *testing.T, passes int, blind, see func()) {
 	}
 	if said := h.lastWords(gpuUnit); !strings.Contains(said, "unknown") {
 		t.Error("no pass said that it could not see")
+	}
+	if result := h.sh("systemctl", "show", "--value", "-p", "Result", gpuUnit); strings.TrimSpace(result) != "success" {
+		t.Errorf("a blind pass left the unit as %q", result)
 	}
 	see()
 	h.awaitStop(time.Minute)
