@@ -154,5 +154,5 @@ func (g *gpuGuard) runForLook(ctx context.Context, c gpu.Command) gpu.Output {
 	if _, what, ok := strings.Cut(failure, ": "); ok {
 		failure = c.Key + ": " + what // "sysfs: no end in 15 s", for it is this program that reads it
 	}
-	return gpu.Output{Stdout: r.Stdout, Failure: failure, Cut: r.Cut}
+	return gpu.Output{Stdout: r.Stdout, Failure: failure, Cut: r.Cut, Complaint: r.Complaint()}
 }

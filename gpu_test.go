@@ -89,6 +89,8 @@ func fakeTool(name string) {
 				return
 			}
 		}
+	case "complain": // as the real rocm-smi does where there is no driver
+		fmt.Fprintln(os.Stderr, "ERROR:root:Driver not initialized (amdgpu not found in modules)")
 	case "signal":
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	default:

@@ -353,6 +353,9 @@ func startFailure(err error) string {
 	return "could not start: " + err.Error()
 }
 
+// Complaint is the line of stderr that says most, "" if there is none.
+func (r Result) Complaint() string { return strings.TrimPrefix(detail(r.Stderr), ": ") }
+
 // detail is the line of stderr that says most: the last one with text in it
 // (a Python traceback ends with its reason), at most 200 bytes.
 func detail(stderr []byte) string {

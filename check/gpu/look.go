@@ -19,9 +19,10 @@ type Command struct {
 
 // Output is what came of a Command.
 type Output struct {
-	Stdout  []byte
-	Failure string // "" if it ended with exit 0; else why not, in one phrase
-	Cut     bool   // it printed more than is kept
+	Stdout    []byte
+	Failure   string // "" if it ended with exit 0; else why not, in one phrase
+	Cut       bool   // it printed more than is kept
+	Complaint string // the last line it wrote to stderr, "" if there is none
 }
 
 // Run runs a Command and comes back soon after its Timeout, whatever hangs.

@@ -55,6 +55,8 @@ func (s Source) lookTool(ctx context.Context, kind string) (sight Sight, there b
 			sight.Why = kind + ": printed more than a reading can be"
 		case out.Failure != "":
 			sight.Why = out.Failure
+		case out.Complaint != "":
+			sight.Why = kind + ": " + out.Complaint // rocm-smi exits 0 without a driver, and prints nothing
 		default:
 			sight.Why = kind + ": " + sight.Why
 		}
