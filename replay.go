@@ -30,7 +30,7 @@ Limits in a list are compared side by side; those not given are the guard's own:
    tickdog replay --max-busy 30m,1h,2h --hot-at 90,97 mi50-watchdog-history
 
 What was recorded after a stop or a restart would not have happened. It is not
-judged, until the card was idle or the agent has answered.`,
+judged, until the card was idle and not hot, or the agent has answered.`,
 		Flags: append(replayFlags(),
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object, with every stop, restart and near miss"},
 			&cli.BoolFlag{Name: "no-picture", Usage: "print the tables only"},

@@ -119,17 +119,20 @@ func tryCard(looks []cardLook, l gpu.Limits) gpuTrial {
 	return t
 }
 
-// recovered tells whether the load that a stop would have ended is over in
-// what was recorded.
+// recovered tells whether what a stop would have ended is over in what was
+// recorded: the load, and the heat, which no second stop would have ended.
 func recovered(last check.Moment, one cardLook, l gpu.Limits) bool {
 	r := one.seen.Reading
 	if gap, same := one.now.Since(last.Boot, last.BootID); !same || gap > l.MaxGap {
 		return true
 	}
+	if r.Junction.Known && r.Junction.Value >= l.HotAt {
+		return false
+	}
 	if r.Busy.Known || r.Suspended {
 		return r.Suspended || r.Busy.Value <= l.BusyAbove
 	}
-	return r.Junction.Known && r.Junction.Value < l.HotAt
+	return r.Junction.Known
 }
 
 // nearMiss takes down a streak that has ended shortly before it would have

@@ -315,7 +315,7 @@ func ascii(text string) string {
 }
 
 func (r cardReplay) write(out *strings.Builder, pic picture) {
-	fmt.Fprintf(out, "%s: %d readings, %s to %s (%s)", oneLine(r.Subject), r.Readings, r.From.Format(minuteLayout), r.To.Format(minuteLayout), stretch(r.To.Sub(r.From)))
+	fmt.Fprintf(out, "%s: %s, %s to %s (%s)", oneLine(r.Subject), count(r.Readings, "reading"), r.From.Format(minuteLayout), r.To.Format(minuteLayout), stretch(r.To.Sub(r.From)))
 	if r.BusyUnknown > 0 || r.JunctionUnknown > 0 {
 		fmt.Fprintf(out, "; no busy in %d, no junction in %d", r.BusyUnknown, r.JunctionUnknown)
 	}

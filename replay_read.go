@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -61,7 +62,7 @@ func (p *program) readRecording(path string) (*recording, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, errors.New(strings.TrimPrefix(err.Error(), "open "))
+			return nil, fmt.Errorf("%s: %w", path, withoutPath(err))
 		}
 		defer f.Close()
 		in = f
@@ -71,7 +72,7 @@ func (p *program) readRecording(path string) (*recording, error) {
 	}
 	r := &recordingReader{recording: &recording{}, byName: map[string]*cardTrack{}, room: int(min(size/shortestReading, maxLooks))}
 	if err := r.readAll(in); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, withoutPath(err))
 	}
 	if len(r.cards) == 0 && len(r.passes) == 0 {
 		if r.firstBad != "" {
@@ -80,6 +81,15 @@ func (p *program) readRecording(path string) (*recording, error) {
 		return nil, fmt.Errorf("%s: no reading in it", path)
 	}
 	return r.recording, nil
+}
+
+// withoutPath is the error of a file that has been named already.
+func withoutPath(err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
 
 // recordingReader reads line by line; only what Decide needs is kept.
@@ -103,7 +113,9 @@ func (r *recordingReader) readAll(in io.Reader) error {
 	for {
 		text, err := readLine(lines)
 		if text != "" {
-			r.line++
+			if r.line++; r.line == 1 {
+				text = strings.TrimPrefix(text, "\ufeff") // an editor's mark of UTF-8
+			}
 			if err := r.readLine(text); err != nil {
 				return err
 			}
@@ -204,7 +216,7 @@ func (r *recordingReader) takeReading(text string) error {
 func parseReading(text string) (epoch float64, r gpu.Reading, err error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || len(words) > 4 {
-		return 0, r, fmt.Errorf("%d words; a reading is: epoch busy junction", len(words))
+		return 0, r, fmt.Errorf("%s; a reading is: epoch busy junction", count(len(words), "word"))
 	}
 	if epoch, err = strconv.ParseFloat(words[0], 64); err != nil || !(epoch >= 0 && epoch < 1e11) {
 		return 0, r, fmt.Errorf("%q is no time in seconds since 1970", clipped(words[0]))
