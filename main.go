@@ -158,8 +158,10 @@ func flagsFirst(commands []*cli.Command, args []string) []string {
 			continue
 		}
 		out = append(out, a)
-		if takes[strings.TrimLeft(a, "-")] && i+1 < len(args) {
-			i++
+		if takes[strings.TrimLeft(a, "-")] {
+			if i++; i == len(args) {
+				return out // so that the parser misses the value, and takes nothing for it
+			}
 			out = append(out, args[i])
 		}
 	}
