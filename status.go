@@ -144,12 +144,12 @@ func origin(cfg config, key string) string {
 func (p *program) agentsSection(cfg config, dir *state.Dir, now check.Moment) section {
 	a := cfg.Agents
 	s := section{name: "agents", about: aboutGuard(a.Name, dir, now)}
-	memory := openAgentsMemory(dir, a.Name)
-	memory.load(now, nil, func(format string, args ...any) { s.below = append(s.below, fmt.Sprintf(format, args...)) })
 	known := map[string]bool{}
 	for _, one := range a.Agent {
 		known[one.Unit] = true
 	}
+	memory := openAgentsMemory(dir, a.Name)
+	memory.load(now, slices.Collect(maps.Keys(known)), func(format string, args ...any) { s.below = append(s.below, fmt.Sprintf(format, args...)) })
 	for unit := range memory.agents {
 		known[unit] = true
 	}
