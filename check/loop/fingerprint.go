@@ -26,23 +26,37 @@ func Fingerprint(action []byte) string {
 		return digest(bytes.TrimSpace(action))
 	}
 	if envelope, ok := value.(map[string]any); ok {
-		drop(envelope, inEnvelope)
-		for key, arguments := range envelope {
-			if !argumentKeys[key] {
-				continue
-			}
-			if text, ok := arguments.(string); ok {
-				if parsed, ok := decode([]byte(text)); ok {
-					arguments, envelope[key] = parsed, parsed
-				}
-			}
-			if fields, ok := arguments.(map[string]any); ok {
-				reduce(fields)
-			}
-		}
+		reduceEnvelope(envelope)
 		reduce(envelope) // a flat action is its own arguments
 	}
 	return digest(encode(value))
+}
+
+// reduceEnvelope drops what says nothing about what is done: from the envelope
+// and from the arguments in it.
+func reduceEnvelope(envelope map[string]any) {
+	drop(envelope, inEnvelope)
+	for key, arguments := range envelope {
+		if !argumentKeys[key] && !envelopeKeys[key] {
+			continue
+		}
+		if text, ok := arguments.(string); ok {
+			if parsed, ok := decode([]byte(text)); ok {
+				arguments, envelope[key] = parsed, parsed
+			}
+		}
+		if fields, ok := arguments.(map[string]any); ok {
+			_, inner := fields["arguments"]
+			if inner && envelopeKeys[key] {
+				reduceEnvelope(fields)
+			} else {
+				reduce(fields)
+			}
+		}
+		if argumentKeys[key] {
+			drop(envelope, besideArguments)
+		}
+	}
 }
 
 // Digest reduces what came of an action to 32 hex digits, for telling whether
@@ -58,17 +72,26 @@ func Digest(result []byte) string {
 	return digest(encode(value))
 }
 
+// A call may lie in an envelope of its protocol: OpenAI's "function", the
+// "params" of a JSON-RPC request. Both call what is in it "arguments".
+var envelopeKeys = set("function", "params")
+
 var argumentKeys = set("input", "tool_input", "toolInput", "args", "toolArgs", "tool_args", "arguments", "parameters", "params")
 
 var (
 	always = []string{
 		"call_id", "callID", "callId", "tool_use_id", "toolUseId", "tool_call_id", "toolCallId",
-		"request_id", "requestId", "timestamp", "explanation", "task_progress",
+		"request_id", "requestId", "timestamp", "explanation", "task_progress", "_meta",
 	}
 	inArguments = set(always...)
 	inEnvelope  = set(append([]string{
 		"id", "uuid", "event", "event_id", "turn_id", "prompt_id", "time", "ts", "created_at", "description", "duration_ms",
 	}, always...)...)
+	// In a flat action these may well be what it is about; beside arguments
+	// they say who acts.
+	besideArguments = set(
+		"session_id", "sessionId", "sessionID", "turnId", "trace_id", "span_id", "message_id", "messageId", "transcript_path", "started_at",
+	)
 	inResult = set(append([]string{
 		"duration", "durationMs", "duration_ms", "durationSeconds", "totalDurationMs", "elapsed", "elapsed_ms", "took_ms",
 	}, always...)...)

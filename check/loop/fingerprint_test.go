@@ -25,7 +25,16 @@ func TestSameAction(t *testing.T) {
 		"flat":             {`{"tool":"Bash","command":"make  all"}`, `{"description":"d","command":"make all","id":"7","tool":"Bash"}`},
 		"a string of JSON": {`{"toolName":"bash","toolArgs":"{\"a\":1,\"b\":2}"}`, `{"toolName":"bash","toolArgs":"{\"b\": 2, \"a\": 1}"}`, `{"toolName":"bash","toolArgs":{"b":2,"a":1}}`},
 		"generated ids":    {`{"tool":"x","input":{"a":1,"id":"toolu_01A09q90qw90lq917835lq9"}}`, `{"tool":"x","input":{"a":1,"id":"01932a7c-1000-7000-8000-000000000001"}}`},
-		"no JSON":          {"make all", "  make all\n"},
+		"OpenAI's call": {
+			`{"id":"call_1","type":"function","function":{"name":"sh","arguments":"{\"command\":\"make\",\"description\":\"d\"}"}}`,
+			`{"id":"call_2","type":"function","function":{"arguments":"{ \"command\": \"make\" }","name":"sh"}}`,
+		},
+		"a call of MCP": {
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sh","arguments":{"command":"make","description":"d"},"_meta":{"progressToken":1}}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sh","arguments":{"command":"make"},"_meta":{"progressToken":2}}}`,
+		},
+		"who acts": {`{"tool":"x","args":{"a":1},"session_id":"s1","transcript_path":"/1"}`, `{"tool":"x","args":{"a":1},"session_id":"s2"}`},
+		"no JSON":  {"make all", "  make all\n"},
 	} {
 		for _, a := range actions[1:] {
 			if Fingerprint([]byte(a)) != Fingerprint([]byte(actions[0])) {
@@ -43,6 +52,9 @@ func TestAnotherAction(t *testing.T) {
 		`{"tool":"edit","args":{"path":"a.go","line":3,"old":"x"}}`, `{"tool":"view","args":{"path":"a.go","line":3}}`,
 		`{"tool":"get","args":{"id":42}}`, `{"tool":"get","args":{"id":43}}`, `{"tool":"get","args":{"id":"doc-1"}}`, `{"tool":"get","args":{"id":"doc-2"}}`,
 		`{"tool":"add","args":{"title":"t","description":"one"}}`, `{"tool":"add","args":{"title":"t","description":"two"}}`,
+		`{"tool":"add","params":{"name":"n","id":"one"}}`, `{"tool":"add","params":{"name":"n","id":"two"}}`,
+		`{"tool":"keys","session_id":"one","keys":"x"}`, `{"tool":"keys","session_id":"two","keys":"x"}`,
+		`{"function":{"name":"sh","arguments":"{\"id\":1}"}}`, `{"function":{"name":"sh","arguments":"{\"id\":2}"}}`,
 		`{"tool":"Bash","input":{"command":"echo 'a  b'"}}`, `{"tool":"Bash","input":{"command":"echo 'a b'"}}`,
 		`{"tool":"Bash","input":{"command":"echo a b"}}`, `{"tool":"Bash","input":{"command":"echo ab"}}`,
 		"{\"tool\":\"Bash\",\"input\":{\"command\":\"python - <<X\\n  a\\nX\"}}", "{\"tool\":\"Bash\",\"input\":{\"command\":\"python - <<X\\na\\nX\"}}",
