@@ -12,13 +12,18 @@ import (
 const maxWords = 200
 
 // masks are what must not reach a state file, and what stands in its place:
-// credentials in an address, what follows the name of a secret, keys by the
-// prefixes that their makers give them, JSON web tokens. They are compiled
+// credentials in an address, what follows the name of a secret (with = or :, as
+// a flag, in a query), cookies, keys by the prefixes that their makers give
+// them, JSON web tokens. They are compiled
 // when first needed: most starts mask nothing, and a hook's must be quick.
 var masks = sync.OnceValue(func() (list []mask) {
 	for _, m := range []struct{ pattern, instead string }{
 		{`(://)[^/\s@]+@`, "${1}***@"},
 		{`(?i)([a-z0-9_\-]*(?:api[_-]?key|token|secret|passw(?:or)?d|authorization|credential)[a-z0-9_\-]*["']?\s*[:=]\s*["']?)((?:bearer|basic)\s+)?([^\s"'&,;]+)`, "${1}${2}***"},
+		{`(?i)((?:^|\s)--?[a-z0-9_\-]*(?:key|token|secret|passw(?:or)?d)\s+)[^\s\-][^\s]*`, "${1}***"},
+		{`(?i)((?:^|[?&;\s])(?:key|sid|session|sessionid|auth|sig|signature)=)[^\s"'&,;]+`, "${1}***"},
+		{`(?i)(cookie:\s*).+`, "${1}***"},
+		{`(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*`, "***"},
 		{`(?i)\b((?:bearer|basic)\s+)[^\s"',;]{6,}`, "${1}***"},
 		{`\b(?:sk|pk|rk)-[A-Za-z0-9_\-]{6,}`, "***"},
 		{`\b(?:sk|pk|rk|tk|ghp|gho|ghs|ghu|ghr|hf|gsk|npm)_[A-Za-z0-9_]{6,}`, "***"},
