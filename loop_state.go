@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -135,8 +136,8 @@ const (
 // starts afresh; but a freeze that could still be read stands, for only a
 // person ends it.
 func (l *loops) load(run string, now check.Moment) (loop.State, found) {
-	r := runReader{run: loop.State{Run: run}}
-	got := l.dir.Load(loop.Key(run), now, r.line)
+	r, got := l.read(loop.Key(run), now)
+	r.run.Run = run
 	switch {
 	case !got.Found:
 		return loop.State{Run: run}, found{}
@@ -151,6 +152,23 @@ func (l *loops) load(run string, now check.Moment) (loop.State, found) {
 	s := loop.State{Run: run, Episode: max(r.run.Episode, 1), Created: now.Epoch(), Updated: now.Epoch()}
 	s.Frozen = r.run.Frozen
 	return s, found{how: how}
+}
+
+// read reads a run's file. If it is bad, its freeze is what counts of it: a line
+// before or behind that cannot be understood does not thaw.
+func (l *loops) read(key string, now check.Moment) (r runReader, got state.Loaded) {
+	got = l.dir.Load(key, now, r.line)
+	if got.Bad == "" {
+		return r, got
+	}
+	text, _ := l.dir.ReadFile(cmp.Or(got.SetAside, key))
+	for line := range strings.Lines(string(text)) {
+		var one runReader
+		if line, whole := strings.CutSuffix(line, "\n"); whole && one.line(line) == nil && one.run.Frozen != nil {
+			r.run.Frozen = one.run.Frozen
+		}
+	}
+	return r, got
 }
 
 // maxAdded is how much is added to a file before it is written anew: as long as
@@ -410,7 +428,18 @@ func (l *loops) setHalt(run string, on bool, why string) error {
 	if run != "" {
 		line = line.text("id", shortID(run))
 	}
-	return l.dir.Save(name, "halt epoch key=value: a person's brake; deleting this file lifts it", []string{line.opt("why", why).String()})
+	err := l.dir.Save(name, "halt epoch key=value: a person's brake; deleting this file lifts it", []string{line.opt("why", why).String()})
+	if err == nil {
+		return nil
+	}
+	// A full disk mostly still has room for an empty file, and that it is
+	// there is enough.
+	file, e := os.OpenFile(l.dir.Path(name), os.O_CREATE|os.O_WRONLY, 0o600)
+	if e != nil {
+		return err
+	}
+	fmt.Fprintf(l.stderr, "tickdog: %v; the brake is on, without its reason\n", err)
+	return file.Close()
 }
 
 // listed is a run as its file shows it.
@@ -427,14 +456,13 @@ func (l *loops) list(now check.Moment) ([]listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := l.view().dir
+	view := l.view()
 	var runs []listed
 	for _, name := range names {
 		if name == haltAll || strings.Contains(name, ".") {
 			continue
 		}
-		var r runReader
-		got := view.Load(name, now, r.line)
+		r, got := view.read(name, now)
 		if !got.Found {
 			continue
 		}
@@ -531,8 +559,7 @@ func (l *loops) collectRun(key string, beside []string, now check.Moment, p prun
 		}
 		defer lock.Release()
 	}
-	var r runReader
-	got := l.view().dir.Load(key, now, r.line)
+	r, got := l.view().read(key, now)
 	moved := time.Unix(r.run.Updated, 0)
 	if got.Bad != "" { // nothing in it says when
 		moved = l.written(key)
