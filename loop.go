@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,12 +137,22 @@ func (p *program) printVerdict(c *cli.Context, v loop.Verdict) error {
 }
 
 // verdictJSON is a verdict as it is printed: a halt has nothing to count, for
-// it looks at no run.
+// it looks at no run; a back-off has all its keys, also with nothing to say.
 func verdictJSON(v loop.Verdict) any {
-	if v.Action == loop.Halt {
+	switch v.Action {
+	case loop.Halt:
 		return struct {
 			Action loop.Next `json:"action"`
 		}{v.Action}
+	case loop.BackOff:
+		return struct {
+			Action           loop.Next `json:"action"`
+			UntilMS          int64     `json:"until_ms"`
+			Code             string    `json:"code"`
+			Subject          string    `json:"subject"`
+			Corrections      int       `json:"corrections"`
+			ProviderFailures int       `json:"provider_failures"`
+		}{v.Action, v.UntilMS, v.Code, v.Subject, v.Corrections, v.ProviderFailures}
 	}
 	return v
 }
@@ -198,11 +207,14 @@ differ from call to call. Or compare by yourself and give --fingerprint.
 			}
 			fingerprint := strings.ToLower(c.String("fingerprint"))
 			if c.IsSet("fingerprint") {
-				if _, err := hex.DecodeString(fingerprint); err != nil || fingerprint == "" || len(fingerprint) > 128 {
-					return fmt.Errorf("--fingerprint: %q is not 1 to 64 bytes in hex", c.String("fingerprint"))
+				if len(fingerprint) == 0 || len(fingerprint) > 128 || strings.Trim(fingerprint, "0123456789abcdef") != "" {
+					return fmt.Errorf("--fingerprint: %q is not 1 to 128 hex digits", c.String("fingerprint"))
 				}
 			} else {
 				text, err := p.readInput(c.String("json"))
+				if err == nil && len(bytes.TrimSpace(text)) == 0 {
+					err = errors.New("it is empty")
+				}
 				if err != nil {
 					return fmt.Errorf("--json: %v", err)
 				}
@@ -214,7 +226,7 @@ differ from call to call. Or compare by yourself and give --fingerprint.
 	}
 }
 
-// readInput reads the file, or standard input if it is -.
+// readInput reads the file, or standard input if it is -. It may be empty.
 func (p *program) readInput(path string) ([]byte, error) {
 	in := p.stdin
 	if path != "-" {
@@ -231,8 +243,6 @@ func (p *program) readInput(path string) ([]byte, error) {
 		return nil, err
 	case len(text) > maxAction:
 		return nil, fmt.Errorf("more than %d MiB", maxAction>>20)
-	case len(bytes.TrimSpace(text)) == 0:
-		return nil, errors.New("it is empty")
 	}
 	return text, nil
 }
