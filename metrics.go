@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,13 +99,13 @@ func counted(path string) map[string]float64 {
 	if err != nil {
 		return counts // a counter that starts at 0 again is what Prometheus expects
 	}
-	for line := range strings.Lines(string(text)) {
-		at := strings.LastIndexByte(line, ' ')
-		if !strings.HasPrefix(line, actions.name+"{") || at < 0 {
-			continue
-		}
-		if n, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64); err == nil && n >= 0 {
-			counts[line[:at]] = n
+	// Only what sample writes: one line that is none would make node_exporter
+	// refuse the whole file, and would be carried on for ever.
+	const label = `="(?:[^"\\]|\\[\\"n])*"`
+	ours := regexp.MustCompile(`(?m)^(` + actions.name + `\{pass` + label + `,subject` + label + `,action` + label + `,result` + label + `\}) (\d+)$`)
+	for _, line := range ours.FindAllStringSubmatch(strings.ToValidUTF8(string(text), "\uFFFD"), -1) {
+		if n, err := strconv.ParseFloat(line[2], 64); err == nil {
+			counts[line[1]] = n
 		}
 	}
 	return counts

@@ -125,6 +125,22 @@ func TestCounted(t *testing.T) {
 	if got := counted("testdata/metrics/none"); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
+	// What node_exporter would refuse is not carried on.
+	damaged := filepath.Join(t.TempDir(), "damaged.prom")
+	for _, line := range []string{
+		"tickdog_actions_total{ 3\n",
+		failed[:len(failed)-2] + "} 3\n",
+		failed + " -3\n", failed + " NaN\n",
+		failed + " 3 1790546400\n",
+		strings.Replace(failed, `echo`, `ec"ho`, 1) + " 3\n",
+	} {
+		if err := os.WriteFile(damaged, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := counted(damaged); len(got) != 0 {
+			t.Errorf("%q: %v", line, got)
+		}
+	}
 }
 
 // TestMetricsFile: whole, readable by node_exporter's user, and nothing beside it.

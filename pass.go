@@ -39,6 +39,7 @@ type pass struct {
 	told   []*told // this pass's alerts
 	stuck  stuck   // what earlier passes had to leave behind
 	report report
+	said   bool // the report is out; a note has to go elsewhere
 
 	began       time.Time // for durations only; the moment of the pass is now
 	pausedUntil int64     // epoch at which a pause ends; 0 if there is none
@@ -79,11 +80,12 @@ func (p *program) newPass(c *cli.Context, cfg config, kind, name string, dryRun 
 	return s, nil
 }
 
-// note says something once beside the verdicts: on stderr and in the JSON.
+// note says something once beside the verdicts: on stderr, or in the JSON if
+// that is still to be printed.
 func (s *pass) note(format string, args ...any) {
 	text := oneLine(fmt.Sprintf(format, args...))
 	s.report.Notes = append(s.report.Notes, text)
-	if !s.json {
+	if !s.json || s.said {
 		io.WriteString(s.stderr, s.inkFor(s.stderr).line(check.Hold, "tickdog: "+text))
 	}
 }
@@ -254,6 +256,7 @@ func (s *pass) finish(watched bool) error {
 
 // print writes the report of one pass.
 func (s *pass) print() {
+	s.said = true
 	if s.json {
 		s.report.writeJSON(s.stdout)
 		return
