@@ -20,7 +20,9 @@ var ErrBusy = errors.New("busy: another process holds the lock")
 type Lock struct{ file *flock.Flock }
 
 // TryLock takes the lock at path, or returns [ErrBusy] at once. The file is
-// made 0600 if it is missing and never removed. Any other error means that the
+// made if it is missing and never removed. It holds nothing, and others may
+// open it (0644, less the umask): a guard that root once ran by hand must not
+// keep the unit's user out until the next boot. Any other error means that the
 // file could not be opened.
 func TryLock(path string) (*Lock, error) {
 	for {
@@ -54,7 +56,7 @@ func openLock(path string) (*flock.Flock, error) {
 		os.O_RDONLY | os.O_CREATE | os.O_EXCL,
 		os.O_RDONLY | unix.O_NONBLOCK, // somebody else made it in between
 	} {
-		file := flock.New(path, flock.SetFlag(flags), flock.SetPermissions(0o600))
+		file := flock.New(path, flock.SetFlag(flags), flock.SetPermissions(0o644))
 		locked, err := file.TryLock()
 		switch {
 		case locked:
