@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tickdog/check/agents"
+	"tickdog/check/cycle"
 	"tickdog/units"
 
 	"github.com/urfave/cli/v2"
@@ -156,9 +157,7 @@ func (d *doctor) checkCycle(service map[string]string) {
 		return
 	}
 	missing := map[string]string{}
-	var longest time.Duration
 	for _, stage := range cfg.Stage {
-		longest = max(longest, time.Duration(len(stage.Calls))*(cfg.CallCeiling+cfg.KillGrace))
 		for _, call := range stage.Calls {
 			if _, err := exec.LookPath(call[0]); err != nil {
 				missing[call[0]] = stage.Name
@@ -168,7 +167,7 @@ func (d *doctor) checkCycle(service map[string]string) {
 	for _, program := range slices.Sorted(maps.Keys(missing)) {
 		d.wrong("call", "correct calls in [[cycle.stage]], or PATH in the unit", "stage %s: %s cannot be run", missing[program], program)
 	}
-	worst := cfg.Budget + longest
+	worst := cycle.WorstCase(cfg.stages(), cfg.limits())
 	if limit, known := systemdSpan(service["TimeoutStartUSec"]); known && limit < worst {
 		d.warn("time", fmt.Sprintf("set TimeoutStartSec=%.0f in the unit", (worst+time.Minute).Seconds()), "a cycle may take %v, but systemd ends it after %v", worst, limit)
 	}

@@ -233,7 +233,11 @@ func (p *program) outboxSection(cfg config, dir *state.Dir, now check.Moment) se
 		case !e.Next.After(now.Wall):
 			next = "at the next pass"
 		}
-		rows = append(rows, []string{e.Channel, e.At.In(now.Wall.Location()).Format(time.DateTime), fmt.Sprint(e.Attempts), next, oneLine(cmp.Or(e.Text, e.Title)), orDash(oneLine(e.Failure))})
+		written := "-" // in an entry that cannot be understood
+		if !e.At.IsZero() {
+			written = e.At.In(now.Wall.Location()).Format(time.DateTime)
+		}
+		rows = append(rows, []string{e.Channel, written, fmt.Sprint(e.Attempts), next, orDash(oneLine(cmp.Or(e.Text, e.Title))), orDash(oneLine(e.Failure))})
 	}
 	s.tables = []table{{"alerts", rows}}
 	return s
