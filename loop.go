@@ -370,9 +370,17 @@ is nothing to wait for. A stepped clock neither prolongs nor shortens it.`,
 				return err
 			}
 			l := p.viewLoops(cfg.StateDir)
+			until, over := int64(0), 0.0 // the wait at hand, and the boottime at which it has been slept
 			for {
 				now := p.moment()
 				s, _ := l.load(run, now)
+				switch {
+				case s.Pause == nil:
+				case s.Pause.UntilMS != until:
+					until, over = s.Pause.UntilMS, now.Boot+s.Remaining(now).Seconds()
+				case now.Boot >= over:
+					s.Pause = nil // a clock that is years off would have it begin again for ever
+				}
 				v := s.Standing(now, loop.Limits{Halted: l.halted(run)})
 				if v.Action != loop.BackOff {
 					return p.printVerdict(c, v)
