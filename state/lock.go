@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -20,10 +21,10 @@ var ErrBusy = errors.New("busy: another process holds the lock")
 type Lock struct{ file *flock.Flock }
 
 // TryLock takes the lock at path, or returns [ErrBusy] at once. The file is
-// made if it is missing and never removed. It holds nothing, and others may
-// open it (0644, less the umask): a guard that root once ran by hand must not
-// keep the unit's user out until the next boot. Any other error means that the
-// file could not be opened.
+// made 0600 if it is missing and never removed. In a directory that all share,
+// such as /run/lock, others may open it (0644, less the umask): a guard that
+// root once ran by hand must not keep the unit's user out until the next boot.
+// Any other error means that the file could not be opened.
 func TryLock(path string) (*Lock, error) {
 	for {
 		file, err := openLock(path)
@@ -50,13 +51,17 @@ func TryLock(path string) (*Lock, error) {
 // sticky directory such as /run/lock the kernel (fs.protected_regular) refuses
 // O_CREAT on a file of another user, even to root.
 func openLock(path string) (*flock.Flock, error) {
+	mode := fs.FileMode(0o600)
+	if dir, err := os.Stat(filepath.Dir(path)); err == nil && dir.Mode().Perm()&0o002 != 0 {
+		mode = 0o644
+	}
 	// O_NONBLOCK: a named pipe must not hold us.
 	for _, flags := range []int{
 		os.O_RDONLY | unix.O_NONBLOCK,
 		os.O_RDONLY | os.O_CREATE | os.O_EXCL,
 		os.O_RDONLY | unix.O_NONBLOCK, // somebody else made it in between
 	} {
-		file := flock.New(path, flock.SetFlag(flags), flock.SetPermissions(0o644))
+		file := flock.New(path, flock.SetFlag(flags), flock.SetPermissions(mode))
 		locked, err := file.TryLock()
 		switch {
 		case locked:

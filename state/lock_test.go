@@ -36,7 +36,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&^0o044 != 0o600 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 	if _, err := TryLock(path); !errors.Is(err, ErrBusy) {
@@ -54,6 +54,22 @@ func TestLock(t *testing.T) {
 	second.Release()
 	if err := (*Lock)(nil).Release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// In a directory of all, a lock that root made must let the others in.
+func TestLockInSharedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o1777); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := TryLock(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	if info, err := os.Stat(filepath.Join(dir, "lock")); err != nil || info.Mode().Perm()&^0o044 != 0o600 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 
