@@ -37,7 +37,6 @@ type simWorld struct {
 	dir    string
 	agents []*simAgent
 	now    check.Moment
-	boots  int
 
 	killAt   int // calls until the pass is killed; negative: it is not
 	kills    int
@@ -128,11 +127,11 @@ func (w *simWorld) restart(a *simAgent) {
 	w.call()
 }
 
-func (w *simWorld) Look(_ context.Context, subjects []agents.Agent, shown map[string]map[string]string) (all []agents.Seen) {
+func (w *simWorld) Look(ctx context.Context, subjects []agents.Agent, shown map[string]map[string]string) (all []agents.Seen) {
 	for _, s := range subjects {
 		a := w.of(s.Unit)
-		seen := agents.Seen{Unit: agents.ReadUnit(shown[s.Unit], 3600e6), Process: w.Process(a.pid), Health: w.Health(nil, s)}
-		seen.Dispatch = w.Dispatch(nil, s)
+		seen := agents.Seen{Unit: agents.ReadUnit(shown[s.Unit], 3600e6), Process: w.Process(a.pid), Health: w.Health(ctx, s)}
+		seen.Dispatch = w.Dispatch(ctx, s)
 		switch {
 		case seen.Health.Class != agents.HealthOK && a.mode != "T":
 			seen.Dispatch = agents.Dispatch{Class: agents.DispatchSkipped}
