@@ -57,7 +57,7 @@ func cut(text string, most int) string {
 }
 
 // left is what is left of the budget.
-func (p progress) left(r cycle.Record) string {
+func (p *progress) left(r cycle.Record) string {
 	since, _ := p.pass.moment().Since(r.Boottime, r.BootID)
 	left := time.Duration(r.BudgetMS)*time.Millisecond - since
 	if left <= 0 {
