@@ -82,6 +82,7 @@ func (p *program) agents(c *cli.Context) error {
 // run is the pass behind its lock: load, look, decide, save → act → tell.
 func (a *agentsPass) run() {
 	a.memory.load(a.now, a.units(), a.note)
+	a.logLeft()
 	seen := a.look()
 	incidents := a.decide(seen)
 	a.save(incidents)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"tickdog/check"
 	"tickdog/check/agents"
+	"tickdog/notify"
 )
 
 // act restarts what is in the queue, strictly one after another, until one
@@ -57,14 +60,13 @@ func (a *agentsPass) restart(i int, probe bool) agents.Outcome {
 
 	// It is recorded before it is done: what cannot be recorded could be done
 	// again and again.
-	before := a.memory.fleet
-	a.memory.fleet = before.Attempted(g.Unit, a.course.Storm, a.later(), a.limits)
+	before, why := a.memory.fleet, oneLine(g.Alone.State+": "+g.Alone.Reason)
+	a.memory.fleet = before.Attempted(g.Unit, a.course.Storm, a.later(), a.limits).Owes(g.Unit, why)
 	if err := a.memory.saveFleet(); err != nil {
 		a.memory.fleet = before
 		v.Verdict, v.Reason = check.Hold, fmt.Sprintf("%s; not restarted, because that could not be recorded: %v", g.Alone.Reason, err)
 		return agents.Left
 	}
-	why := g.Alone.State + ": " + g.Alone.Reason
 	alert := a.tell(false, []string{"arrows_counterclockwise"}, "restarted %s (%s)", g.Unit, why)
 
 	v.Verdict, v.Action, v.Result = check.Act, "restart", "done"
@@ -79,16 +81,40 @@ func (a *agentsPass) restart(i int, probe bool) agents.Outcome {
 	}
 	v.Reason = g.Alone.Reason + "; " + text
 	alert.outcome(text)
-	a.log(a.conf.Log, fmt.Sprintf("restart %s %s; %s", g.Unit, why, text))
-
+	if err := a.logRestart(g.Unit, text); err != nil {
+		a.note("action log: %v", err)
+	}
 	if outcome == agents.Answering {
 		a.healed[i] = true
 		a.memory.fleet = a.memory.fleet.Answered(g.Unit)
-		if err := a.memory.saveStorm(); err != nil {
-			a.note("%v", err)
-		}
+	}
+	if err := a.memory.saveFleet(); err != nil {
+		a.note("%v", err)
 	}
 	return outcome
+}
+
+// logRestart gives a unit's last restart its line in the action log, under the
+// time at which it was recorded. A line that is there already is not written
+// again.
+func (a *agentsPass) logRestart(unit, outcome string) error {
+	attempt, at := a.memory.fleet.Attempts[unit], a.now
+	at.Wall = time.Unix(attempt.Epoch, 0).In(a.now.Wall.Location())
+	if err := notify.LogOnce(a.conf.Log, at, "restart "+unit, oneLine(attempt.Unlogged+"; "+outcome)); err != nil {
+		return err
+	}
+	a.memory.fleet = a.memory.fleet.Owes(unit, "")
+	return nil
+}
+
+// logLeft writes the lines that earlier passes owe the action log: they were
+// killed before they could, or it could not be written, which they said.
+func (a *agentsPass) logLeft() {
+	for _, unit := range slices.Sorted(maps.Keys(a.memory.fleet.Attempts)) {
+		if a.memory.fleet.Attempts[unit].Unlogged != "" && !a.dryRun {
+			a.logRestart(unit, "outcome not seen")
+		}
+	}
 }
 
 // lookAgain reads an agent's unit once more; with probe, it asks the agent

@@ -122,14 +122,20 @@ func (m *agentsMemory) readAttempt(text string) error {
 		return err
 	}
 	var f fields
-	m.fleet.Attempts[l.Columns[0]] = agents.Attempt{
+	a := agents.Attempt{
 		Epoch: f.integer(l.Columns[1]), Count: int(f.integer(l.Columns[2])), Boot: f.number(l.Columns[3]), BootID: l.Columns[4],
 	}
+	a.Unlogged, _ = l.Get("unlogged")
+	m.fleet.Attempts[l.Columns[0]] = a
 	return f.err
 }
 
 func attemptLine(unit string, a agents.Attempt) string {
-	return state.Line{Columns: []string{unit, strconv.FormatInt(a.Epoch, 10), strconv.Itoa(a.Count), boottime(a.Boot), a.BootID}}.String()
+	l := state.Line{Columns: []string{unit, strconv.FormatInt(a.Epoch, 10), strconv.Itoa(a.Count), boottime(a.Boot), a.BootID}}
+	if a.Unlogged != "" {
+		l.Add("unlogged", a.Unlogged)
+	}
+	return l.String()
 }
 
 func (m *agentsMemory) readFrozen(text string) error {

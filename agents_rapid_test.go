@@ -267,9 +267,12 @@ func TestRapidAgentsPass(t *testing.T) {
 		if told < w.restarts || told > w.restarts+w.kills {
 			t.Fatalf("%d restarts, %d passes killed, but %d told: %q", w.restarts, w.kills, told, w.told)
 		}
-		logged := strings.Count(readFile(filepath.Join(dir, "log")), " restart ")
-		if logged > w.restarts || logged < w.restarts-w.kills {
-			t.Fatalf("%d restarts, %d passes killed, but %d logged", w.restarts, w.kills, logged)
+		// What was recorded and not done, because the pass was killed in between,
+		// is logged as a restart whose outcome nobody saw.
+		log := readFile(filepath.Join(dir, "log"))
+		logged := strings.Count(log, " restart ")
+		if logged < w.restarts || logged > w.restarts+w.kills {
+			t.Fatalf("%d restarts, %d passes killed, but %d logged:\n%s", w.restarts, w.kills, logged, log)
 		}
 	})
 }

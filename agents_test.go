@@ -236,6 +236,7 @@ func sweepPasses(ts *testscript.TestScript, neg bool, args []string) {
 func FuzzAgentsFiles(f *testing.F) {
 	f.Add("u 12.5 1 13 boot state=busy evidence=task idle=1 dead_boottime=13 deaf_boottime=13 task=\"a b\" pid=4 cpu=1.5 cpu_boottime=13 restarted=1@2,2@3 told=faulty")
 	f.Add("u 1790546100 3 9700 boot-1")
+	f.Add("u 1790546100 3 9700 boot-1 unlogged=\"wedged: no answer\"")
 	f.Add("u 1790546100 10000 boot-1")
 	f.Add("u 1790546100 wedged: why, twice; no task")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -347,4 +347,13 @@ func TestLog(t *testing.T) {
 	if err := Log("", m, "x"); err != nil {
 		t.Error(err)
 	}
+	for _, how := range []string{"wedged; outcome not seen", "again"} { // the first is there already, the second one's unit is another
+		if err := errors.Join(LogOnce(path, m, "restart lab-a2a-nova.service", how), LogOnce(path, m, "restart lab-a2a-ace.service", how)); err != nil {
+			t.Error(err)
+		}
+	}
+	const want = "2026-09-27T22:15:03-07:00 restart lab-a2a-nova.service wedged\n2026-09-27T22:15:03-07:00 restart lab-a2a-ace.service wedged; outcome not seen\n"
+	if text, _ := os.ReadFile(path); string(text) != want {
+		t.Errorf("%q", text)
+	}
 }

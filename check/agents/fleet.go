@@ -16,6 +16,8 @@ type Attempt struct {
 	Count  int     // attempts without 30 minutes of answers between them; those in a storm are not counted
 	Boot   float64 // CLOCK_BOOTTIME, seconds
 	BootID string
+
+	Unlogged string // why it was restarted, as long as the action log lacks its line
 }
 
 // Freeze says since when and why a unit is not restarted any more.
@@ -148,7 +150,7 @@ func Plan(fleet Fleet, agents []Standing, paused string, now check.Moment, limit
 // Recheck judges an agent once more, just before its restart: from the same
 // past, on what is seen now. It must be left alone unless the verdict is to act.
 func Recheck(a Standing, again Seen, now check.Moment, limits Limits) Verdict {
-	if was, is := a.Seen.Unit.MainPID, again.Unit.MainPID; was != 0 && is != 0 && was != is {
+	if was, is := a.Seen.Unit.MainPID, again.Unit.MainPID; is != 0 && was != is {
 		return Verdict{Starting, check.Rest, fmt.Sprintf("it has another main process now: %d", is)}
 	}
 	_, v := Decide(a.Prev, again, now, limits)
@@ -185,6 +187,16 @@ func (f Fleet) Attempted(unit string, storm bool, now check.Moment, limits Limit
 	} else {
 		a.Count++
 	}
+	f.Attempts[unit] = a
+	return f
+}
+
+// Owes records that the action log lacks the line of a unit's last restart, and
+// why that was done; an empty why, that the log has it.
+func (f Fleet) Owes(unit, why string) Fleet {
+	f = f.clone()
+	a := f.Attempts[unit]
+	a.Unlogged = why
 	f.Attempts[unit] = a
 	return f
 }

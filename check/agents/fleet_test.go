@@ -264,6 +264,15 @@ func TestRecheck(t *testing.T) {
 			t.Errorf("%s: %s %s", name, v.State, v.Verdict)
 		}
 	}
+
+	// A dead unit that a person started while the others were looked at has its
+	// first process, and what was seen of its health is of before.
+	gone := Seen{Unit: unitWords["died"], Health: Health{Class: HealthRefused}, Dispatch: Dispatch{Class: DispatchSkipped}}
+	started := gone
+	started.Unit = up().Unit
+	if v := Recheck(Standing{Unit: "nova", Seen: gone}, started, at(120), testLimits); v.State != Starting {
+		t.Errorf("started by hand: %s %s", v.State, v.Verdict)
+	}
 }
 
 func TestGo(t *testing.T) {

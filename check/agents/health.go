@@ -72,7 +72,6 @@ func judgeHealth(name string, status int, body []byte) Health {
 		if !empty(raw) {
 			h.Task.Text = shown(raw)
 			h.Task.Ours = ours(h.Task.Text)
-			h.Task.Ours = ours(h.Task.Text)
 		}
 	}
 	return h
