@@ -25,7 +25,7 @@ nothing is touched:
 		Flags: append(append(passFlags(), gpuLimitFlags()...),
 			&cli.StringFlag{Name: "input", Usage: "read a capture from `FILE` (- is standard input) instead of the sensors; implies --dry-run, from an empty state, and shows every card"},
 			&cli.IntFlag{Name: "repeat", Value: 1, Usage: "with --input: check it `N` times"},
-			&cli.DurationFlag{Name: "every", Value: defaultEvery, Usage: "with --repeat: the time between two checks"},
+			&cli.StringFlag{Name: "every", Value: defaultEvery, DefaultText: defaultEvery, Usage: "with --repeat: the `TIME` between two checks, 120 or 2m"},
 		),
 		Action: p.gpuPass,
 	}, 0, 0)

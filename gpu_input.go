@@ -17,7 +17,7 @@ import (
 )
 
 // defaultEvery is the timer's period.
-const defaultEvery = 2 * time.Minute
+const defaultEvery = "2m"
 
 // maxCapture is far more than a tool prints; what is longer is no capture.
 const maxCapture = 4 << 20
@@ -26,12 +26,16 @@ const maxCapture = 4 << 20
 // from an empty state and as often as asked. Nothing is stopped: the card of a
 // capture is in the past, or on another machine.
 func (p *program) gpuInput(c *cli.Context, cfg config) error {
-	repeat, every := c.Int("repeat"), c.Duration("every")
+	repeat := c.Int("repeat")
 	if repeat < 1 || repeat > 100000 {
 		return fmt.Errorf("--repeat: %d checks cannot be made; from 1 to 100000", repeat)
 	}
-	if every < 0 {
-		return fmt.Errorf("--every: %v is in the past", every)
+	every, err := secondsOrDuration(c.String("every"))
+	if err == nil && every < 0 {
+		err = fmt.Errorf("%v is in the past", every)
+	}
+	if err != nil {
+		return fmt.Errorf("--every: %v", err)
 	}
 	ctx, end := context.WithTimeout(c.Context, passLimit)
 	defer end()
