@@ -457,7 +457,17 @@ func parentKey(key string) string {
 func badURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return fmt.Sprintf("%q is not a URL; write it like http://127.0.0.1:8300", s)
+		return fmt.Sprintf("%q is not a URL; write it like http://127.0.0.1:8300", withoutSecrets(s))
 	}
 	return ""
+}
+
+// withoutSecrets is what was meant to be a URL as it may be shown: without the
+// user, the password and the query, which is where tokens are.
+func withoutSecrets(s string) string {
+	s, _, _ = strings.Cut(s, "?")
+	if at := strings.LastIndex(s, "@"); at >= 0 {
+		s = "…" + s[at:]
+	}
+	return s
 }
