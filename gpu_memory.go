@@ -37,6 +37,9 @@ func (c *gpuCards) parse(text string) error {
 	if err != nil {
 		return err
 	}
+	if address := gpu.PCIAddress(name); address != "" {
+		name = address // a person may have written it as lspci or rocm-smi does
+	}
 	if c.has(name) {
 		return fmt.Errorf("a second line for %s", name)
 	}
