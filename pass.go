@@ -248,7 +248,7 @@ func (s *pass) finish(watched bool) error {
 	}
 	if !s.dryRun && watched && s.cfg.Notify.Heartbeat.URL != "" {
 		if err := notify.Heartbeat(s.ctx, s.cfg.Notify.Heartbeat.URL); err != nil {
-			fmt.Fprintf(s.stderr, "tickdog: heartbeat: %v\n", err)
+			s.note("heartbeat: %v", err)
 		}
 	}
 	return nil
@@ -274,13 +274,13 @@ func (s *pass) deliver() {
 			continue
 		}
 		if err := s.outbox.SendNow(s.ctx, t.alert); err != nil {
-			fmt.Fprintf(s.stderr, "tickdog: alert %q: %v\n", t.alert.Text, err)
+			s.note("alert %q: %v", t.alert.Text, err)
 		}
 	}
 	for _, d := range s.outbox.Send(s.ctx, s.now) {
 		// What still waits from earlier passes was said when it began; status shows it.
 		if d.Err != nil && (own[d.ID] || d.Again == 0) {
-			fmt.Fprintf(s.stderr, "tickdog: alert %q not delivered: %v\n", d.Title, d.Err)
+			s.note("alert %q not delivered: %v", d.Title, d.Err)
 		}
 	}
 }
