@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -27,6 +28,8 @@ func init() {
 	testCommands["rocm-smi"] = func() { fakeTool("rocm-smi") }
 	testCommands["amd-smi"] = func() { fakeTool("amd-smi") }
 	testCommands["hold-lock"] = holdLock
+	testCommands["unread"] = runUnread
+	scriptCommands["fifo"] = makeFIFO
 	scriptCommands["sensors"] = setSensors
 	scriptCommands["ntfy"] = startNtfy
 	scriptCommands["passes"] = runPasses
@@ -104,6 +107,29 @@ func fakeTool(name string) {
 			os.Exit(2)
 		}
 	}
+}
+
+// runUnread runs its arguments with an output that nobody reads any more, as a
+// journal that is being restarted or `| head` leave it.
+func runUnread() {
+	read, write, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	read.Close()
+	c := exec.Command(os.Args[1], os.Args[2:]...)
+	c.Stdout, c.Stderr = write, write
+	if c.Run() != nil {
+		os.Exit(1)
+	}
+}
+
+// makeFIFO is `fifo NAME`: a named pipe that nobody writes to.
+func makeFIFO(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: fifo NAME")
+	}
+	ts.Check(syscall.Mkfifo(ts.MkAbs(args[0]), 0o600))
 }
 
 // holdLock is another pass: it takes the lock named by its argument and holds

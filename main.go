@@ -47,6 +47,7 @@ func (p *program) run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader that is gone, even the journal, ends no pass
 	app := p.app()
 	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
 	var code exitCode

@@ -15,6 +15,7 @@ import (
 	"tickdog/state"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 )
 
 // passLimit is how long a pass may last whatever hangs: the units'
@@ -305,16 +306,37 @@ func (p *program) ntfyToken(n ntfyConfig) (string, error) {
 		return strings.TrimSpace(token), nil
 	}
 	if n.TokenFile != "" {
-		text, err := os.ReadFile(n.TokenFile)
+		token, err := readToken(n.TokenFile)
 		if err != nil {
 			return "", fmt.Errorf("ntfy token: %v", err)
 		}
-		return strings.TrimSpace(string(text)), nil
+		return token, nil
 	}
 	if dir := p.getenv("CREDENTIALS_DIRECTORY"); dir != "" {
-		if text, err := os.ReadFile(filepath.Join(dir, "ntfy-token")); err == nil {
-			return strings.TrimSpace(string(text)), nil
+		if token, err := readToken(filepath.Join(dir, "ntfy-token")); err == nil {
+			return token, nil
 		}
 	}
 	return "", nil
+}
+
+// maxToken is longer than any token.
+const maxToken = 4096
+
+// readToken reads a token without waiting for one: a pipe would hold up the
+// stop that comes before the alert.
+func readToken(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if len(text) > maxToken {
+		err = fmt.Errorf("%s: longer than a token can be", path)
+	}
+	return strings.TrimSpace(string(text)), err
 }
