@@ -60,19 +60,20 @@ func (a *agentsPass) restart(i int, probe bool) agents.Outcome {
 
 	// It is recorded before it is done: what cannot be recorded could be done
 	// again and again.
-	before, why := a.memory.fleet, oneLine(g.Alone.State+": "+g.Alone.Reason)
-	a.memory.fleet = before.Attempted(g.Unit, a.course.Storm, a.later(), a.limits).Owes(g.Unit, why)
+	before := a.memory.fleet
+	a.memory.fleet = before.Attempted(g.Unit, a.course.Storm, a.later(), a.limits)
 	if err := a.memory.saveFleet(); err != nil {
 		a.memory.fleet = before
 		v.Verdict, v.Reason = check.Hold, fmt.Sprintf("%s; not restarted, because that could not be recorded: %v", g.Alone.Reason, err)
 		return agents.Left
 	}
+	why := g.Alone.State + ": " + g.Alone.Reason
 	alert := a.tell(false, []string{"arrows_counterclockwise"}, "restarted %s (%s)", g.Unit, why)
 
 	v.Verdict, v.Action, v.Result = check.Act, "restart", "done"
 	began := time.Now()
 	outcome, text := agents.Deaf, ""
-	if failure := a.restartUnit(g.Unit, again); failure != "" {
+	if failure := a.restartUnit(g.Unit, why, again); failure != "" {
 		v.Result, text = "failed: "+failure, "the restart failed: "+failure
 	} else if trouble := a.settle(i); trouble != "" {
 		text = "it does not answer yet: " + trouble
@@ -136,12 +137,17 @@ func (a *agentsPass) lookAgain(i int, probe bool) (agents.Seen, error) {
 }
 
 // restartUnit restarts a unit, bounded; a failed one is first told to forget
-// that, and with it its start limit.
-func (a *agentsPass) restartUnit(unit string, seen agents.Seen) (failure string) {
+// that, and with it its start limit. From the last moment before the restart
+// the action log is owed its line: not earlier, for it has nothing but restarts.
+func (a *agentsPass) restartUnit(unit, why string, seen agents.Seen) (failure string) {
 	if seen.Unit.ActiveState == "failed" {
 		if failure := a.systemctl.ResetFailed(a.ctx, unit).Failure(); failure != "" {
 			a.note("%s: %s", unit, failure)
 		}
+	}
+	a.memory.fleet = a.memory.fleet.Owes(unit, oneLine(why))
+	if err := a.memory.saveRestarts(); err != nil {
+		a.note("%v", err)
 	}
 	return a.systemctl.Restart(a.ctx, unit, a.conf.RestartTimeout).Failure()
 }
