@@ -89,7 +89,13 @@ func (g *gpuGuard) look() {
 	var sight gpu.Sight
 	g.seen.Reading, sight = g.sensors().Watch(g.ctx, g.Card, g.cards.running(g.now, g.MaxGap), g.BusyAbove, g.IdleSamples)
 	g.report.Source = sight.Source
-	g.subject = g.cards.subject(g.seen.Reading, g.Card)
+	was := g.cards.watched(g.now, g.MaxGap)
+	if g.Card == "" && was != "" && gpu.PCIAddress(g.seen.Reading.Card) != "" {
+		if _, gone := gpu.Pick(sight.Cards, was); gone != "" { // nothing takes its place, though it is now the only one
+			g.seen.Reading = gpu.Reading{Why: gone + "; name one with card = \"…\" if another is meant now"}
+		}
+	}
+	g.subject = g.cards.subject(g.seen.Reading, g.Card, was)
 }
 
 func (g *gpuGuard) sensors() gpu.Source {

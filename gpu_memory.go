@@ -100,16 +100,31 @@ func (c gpuCards) running(now check.Moment, maxGap time.Duration) bool {
 	return false
 }
 
+// watched is the address of the card that the passes have been about until
+// now, "" if that is not known or too long ago.
+func (c gpuCards) watched(now check.Moment, maxGap time.Duration) (address string) {
+	last := maxGap
+	for _, one := range c {
+		gap, ok := now.Since(one.state.CheckedAt, one.state.BootID)
+		if ok && gap <= last && gpu.PCIAddress(one.name) != "" {
+			address, last = one.name, gap
+		}
+	}
+	return address
+}
+
 // subject is the card that a pass is about. A pass that sees none is about the
-// one that is wanted, or else about the only one it remembers.
-func (c gpuCards) subject(r gpu.Reading, want string) string {
-	if r.Card != "" {
+// one that is wanted, or else about the one that was watched so far, or about
+// the only one it remembers.
+func (c gpuCards) subject(r gpu.Reading, want, was string) string {
+	switch address := gpu.PCIAddress(want); {
+	case r.Card != "":
 		return r.Card
-	}
-	if address := gpu.PCIAddress(want); address != "" {
+	case address != "":
 		return address
-	}
-	if len(c) == 1 {
+	case was != "":
+		return was
+	case len(c) == 1:
 		return c[0].name
 	}
 	return noCard
