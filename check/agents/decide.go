@@ -224,6 +224,10 @@ func (s State) resume(now check.Moment, limits Limits) State {
 	s.Told = slices.Clone(s.Told)
 	s.Restarts = slices.Clone(s.Restarts)
 	if gap, ok := now.Since(s.Checked, s.BootID); ok && gap <= limits.MaxGap {
+		// A stamp that a hand put into the future is now: it must block nothing.
+		for _, stamp := range []*float64{&s.Since, &s.Hard, &s.DeadAt, &s.Deaf, &s.Answering, &s.CPUAt} {
+			*stamp = min(*stamp, now.Boot)
+		}
 		return s
 	}
 	return State{

@@ -540,3 +540,22 @@ func TestAfresh(t *testing.T) {
 		}
 	}
 }
+
+// TestFutureStamps: what a hand has put into the future counts as now, and
+// delays a restart no longer than that.
+func TestFutureStamps(t *testing.T) {
+	for name, put := range map[string]func(s *State, future float64){
+		"since":   func(s *State, future float64) { s.Since, s.Hard = future, future },
+		"dead at": func(s *State, future float64) { s.DeadAt = future },
+	} {
+		s, _ := follow(testLimits, dead("A"))
+		put(&s, at(1e6).Boot)
+		var v Verdict
+		for now := 120.0; now <= 480; now += 120 {
+			s, v = Decide(s, dead("A"), at(now), testLimits)
+		}
+		if v.State != Wedged {
+			t.Errorf("%s in the future: %s, %s", name, v.State, v.Reason)
+		}
+	}
+}
