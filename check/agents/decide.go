@@ -461,7 +461,7 @@ func (s *State) healthy(seen Seen, limits Limits) string {
 		r = fmt.Sprintf("declined in %.2f s: %s", float64(d.Ms)/1000, orElse(d.Detail, "refused"))
 	}
 	if d.Slow {
-		r += ", slow: the limit is " + span(limits.DispatchTimeout.Seconds())
+		r += ", slow: the limit is " + limits.patience()
 	}
 	switch {
 	case h.Class != HealthOK:
@@ -519,11 +519,16 @@ func deadOrFaulty(d Dispatch, limits Limits) string {
 	case d.Class == DispatchFaulty:
 		return "it answers a message, but wrongly: " + orElse(d.Detail, "faulty")
 	case d.Repeated:
-		return "no answer to a message in " + span(limits.DispatchTimeout.Seconds()) + " and it still shows the last one"
+		return "no answer to a message in " + limits.patience() + " and it still shows the last one"
 	case d.Detail == "", strings.HasPrefix(d.Detail, "no answer"):
-		return "no answer to a message in " + span(limits.DispatchTimeout.Seconds())
+		return "no answer to a message in " + limits.patience()
 	}
 	return "no answer to a message: " + d.Detail
+}
+
+// patience is how long a message may take, as it is configured: 15 s, 1.5 s.
+func (l Limits) patience() string {
+	return strconv.FormatFloat(l.DispatchTimeout.Seconds(), 'g', -1, 64) + " s"
 }
 
 // span is a number of seconds as a person says it: 40 s, 12 min, 3 h.

@@ -458,6 +458,11 @@ func TestReasons(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
 		}
 	}
+	short := testLimits
+	short.DispatchTimeout = 1500 * time.Millisecond
+	if _, v := follow(short, dead(""), dead("")); v[1].Reason != "no answer to a message in 1.5 s, twice; no task" {
+		t.Errorf("a shorter limit: %s", v[1].Reason)
+	}
 }
 
 // TestOriginalRule: without the gate any failed probe of an agent that does
