@@ -50,8 +50,13 @@ func (p *program) loopStatus(stateDir string, now check.Moment) (table [][]strin
 	table = [][]string{{"RUN", "NOW", "ACTIONS", "CORRECTIONS", "FAILURES", "MOVED", "WHY"}}
 	for _, r := range runs {
 		what, why := r.standing(now, all)
+		name := state.OneLine(cmp.Or(r.id, r.key))
+		if r.bad != "" { // none of its numbers is known
+			table = append(table, []string{name, what, "?", "?", "?", "?", state.OneLine(why)})
+			continue
+		}
 		table = append(table, []string{
-			state.OneLine(cmp.Or(r.id, r.key)), what, strconv.Itoa(r.run.Actions), strconv.Itoa(r.run.Corrections),
+			name, what, strconv.Itoa(r.run.Actions), strconv.Itoa(r.run.Corrections),
 			fmt.Sprintf("%d in a row of %d", r.run.Streak, r.run.ProviderFailures),
 			time.Unix(r.run.Updated, 0).Format("2006-01-02 15:04:05"), state.OneLine(why),
 		})
