@@ -179,15 +179,14 @@ func (a *agentsPass) save(incidents []agents.Incident) {
 	if a.conf.Alerts == "incidents" {
 		for _, in := range incidents {
 			urgent := in.Kind == agents.Frozen || in.Kind == "storm"
-			alerts = append(alerts, a.tell(urgent, []string{"warning"}, "%s: %s (%s)", in.Kind, strings.Join(in.Units, ", "), in.Reason))
+			alert := a.tell(urgent, []string{"warning"}, "%s: %s (%s)", in.Kind, strings.Join(in.Units, ", "), in.Reason)
+			alert.outcome("") // it tells of no act
+			alerts = append(alerts, alert)
 		}
 	}
 	if err := errors.Join(a.memory.saveAgents(), a.memory.saveFleet()); err != nil {
 		a.note("%v", err)
 		a.told = slices.DeleteFunc(a.told, func(t *told) bool { return t.id == "" && slices.Contains(alerts, t) })
-	}
-	for _, t := range alerts {
-		t.outcome("")
 	}
 }
 
