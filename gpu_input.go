@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
 
 	"tickdog/check"
@@ -84,7 +81,7 @@ func (p *program) readCapture(ctx context.Context, path string) (cards []gpu.Rea
 	case got := <-done:
 		switch {
 		case got.err != nil:
-			return nil, "cannot read the capture: " + strings.TrimPrefix(got.err.Error(), "open ")
+			return nil, fmt.Sprintf("cannot read the capture: %s: %v", path, withoutPath(got.err))
 		case len(got.text) > maxCapture:
 			return nil, "cannot read the capture: it is longer than one can be"
 		}
@@ -94,17 +91,10 @@ func (p *program) readCapture(ctx context.Context, path string) (cards []gpu.Rea
 }
 
 func (p *program) captureText(path string) ([]byte, error) {
-	from := p.stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return nil, errors.New(path + " is a directory")
-		}
-		from = f
+	in, err := p.open(path)
+	if err != nil {
+		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(from, maxCapture+1))
+	defer in.Close()
+	return io.ReadAll(io.LimitReader(in, maxCapture+1))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -125,6 +124,19 @@ func (p *program) tellLoop(c *cli.Context, limits loop.Limits, seen loop.Seen) e
 	return p.printVerdict(c, v)
 }
 
+// viewRun is the run that --run names and the runs' files, for a command that
+// only looks.
+func (p *program) viewRun(c *cli.Context) (run string, l *loops, err error) {
+	if run, err = runOf(c); err != nil {
+		return "", nil, err
+	}
+	cfg, err := p.loadConfig(c)
+	if err != nil {
+		return "", nil, err
+	}
+	return run, p.viewLoops(cfg.StateDir), nil
+}
+
 // printVerdict prints the one JSON object and sets the exit status.
 func (p *program) printVerdict(c *cli.Context, v loop.Verdict) error {
 	if err := p.printJSON(verdictJSON(v)); err != nil {
@@ -228,15 +240,11 @@ differ from call to call. Or compare by yourself and give --fingerprint.
 
 // readInput reads the file, or standard input if it is -. It may be empty.
 func (p *program) readInput(path string) ([]byte, error) {
-	in := p.stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	in, err := p.open(path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxAction+1))
 	switch {
 	case err != nil:
@@ -361,15 +369,10 @@ the run is halted ("halt"), frozen ("freeze") or answered, and at once if there
 is nothing to wait for. A stepped clock neither prolongs nor shortens it.`,
 		Flags: []cli.Flag{runFlag(whichRun), exitCodeFlag()},
 		Action: func(c *cli.Context) error {
-			run, err := runOf(c)
+			run, l, err := p.viewRun(c)
 			if err != nil {
 				return err
 			}
-			cfg, err := p.loadConfig(c)
-			if err != nil {
-				return err
-			}
-			l := p.viewLoops(cfg.StateDir)
 			until, over := int64(0), 0.0 // the wait at hand, and the boottime at which it has been slept
 			for {
 				now := p.moment()
@@ -542,15 +545,11 @@ func (p *program) loopShow() *cli.Command {
 where it all lies, to be read or deleted.`,
 		Flags: []cli.Flag{runFlag(whichRun), exitCodeFlag()},
 		Action: func(c *cli.Context) error {
-			run, err := runOf(c)
+			run, l, err := p.viewRun(c)
 			if err != nil {
 				return err
 			}
-			cfg, err := p.loadConfig(c)
-			if err != nil {
-				return err
-			}
-			now, l := p.moment(), p.viewLoops(cfg.StateDir)
+			now := p.moment()
 			s, file := l.load(run, now)
 			r := l.shown(s, run, loop.Key(run), file.how == known, l.halted(run), now)
 			if err := p.printJSON(r); err != nil {

@@ -194,6 +194,14 @@ func valueFlags(c *cli.Command) map[string]bool {
 	return takes
 }
 
+// open opens the file at path for reading; - is standard input.
+func (p *program) open(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(p.stdin), nil
+	}
+	return os.Open(path)
+}
+
 // readClock reads the moment of a pass.
 func readClock() check.Moment {
 	m := check.Moment{Wall: time.Now()}

@@ -58,14 +58,13 @@ const maxLine = maxCapture
 
 // readRecording reads any of the forms; the content says which it is.
 func (p *program) readRecording(path string) (*recording, error) {
-	in, size := p.stdin, int64(0)
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, withoutPath(err))
-		}
-		defer f.Close()
-		in = f
+	in, err := p.open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, withoutPath(err))
+	}
+	defer in.Close()
+	size := int64(0)
+	if f, ok := in.(*os.File); ok {
 		if info, err := f.Stat(); err == nil {
 			size = info.Size()
 		}
